@@ -215,6 +215,7 @@ def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None
         ("docs/cluster.md", "directories"),
         ("docs/howto/network-storage.md", "directories"),
         ("docs/howto/policy.md", "directories"),
+        ("docs/lustre.md", "lustre"),
         ("docs/orangefs.md", "orangefs"),
         ("docs/simulator.md", "directories"),
         ("docs/ssd-cache.md", "directories"),

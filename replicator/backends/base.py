@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
@@ -16,6 +17,7 @@ from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout, Pool
 
+_libc = ctypes.CDLL(None, use_errno=True)
 PATIENCE = 15.0
 """Storage that does not answer for so many seconds counts as lost."""
 
@@ -213,6 +215,20 @@ def make_private(file: Path) -> int:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise PdlaError(f"cannot make {file}: {error.strerror}") from error
+
+
+def reserve_space(descriptor: int, size: int) -> None:
+    """Give an empty file its size, and reserve its space if the file system can.
+
+    RATIONALE: where it cannot, posix_fallocate writes to every block.
+
+    Raises:
+        OSError: there is no space.
+    """
+    if size and _libc.fallocate(descriptor, 0, ctypes.c_int64(0), ctypes.c_int64(size)):
+        if (number := ctypes.get_errno()) != errno.EOPNOTSUPP:
+            raise OSError(number, os.strerror(number))
+        os.ftruncate(descriptor, size)
 
 
 def responds(directory: Path) -> bool:

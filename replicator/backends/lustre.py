@@ -1,0 +1,273 @@
+"""Lustre: a component is a file whose objects are on the OSTs that a layout names (docs/lustre.md)."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from pdla.errors import ConfigError, PdlaError
+from pdla.layouts.striping import component_sizes
+from pdla.model import Layout
+from pdla.mounts import mount_of
+from pdla.replicator.backends import lfs
+from pdla.replicator.backends.base import (
+    PATIENCE,
+    Backend,
+    NewComponent,
+    Server,
+    folder_in,
+    make_folder,
+    reserve_space,
+    responds,
+    temporary,
+)
+from pdla.replicator.backends.lov import ATTRIBUTE, LONGEST_STRIP, MOST_STRIPES, UNIT, Striping, decode, encode
+from pdla.replicator.backends.tools import NoToolError, ask
+from pdla.units import format_bytes
+
+ALONE = 4 << 20
+"""The strip of a file on one OST: clients cut requests at strips, and send at most so much (max_pages_per_rpc)."""
+
+
+class Device(NamedTuple):
+    """A server: an OST by its index, and the OST pool that its files belong to, if any."""
+
+    ost: int
+    pool: str
+
+
+class Lustre(Backend):
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its objects on the chosen OSTs.
+
+    A new file gets its striping by the extended attribute ``lustre.lov`` before it is opened, since
+    opening makes its objects; the same attribute says afterwards what Lustre made. ``lfs`` says
+    which OSTs there are, whether they work, and how much space they have.
+    """
+
+    name = "lustre"
+    names_servers = True
+    grain = "64K"  # LOV_MIN_STRIPE_SIZE
+
+    def obstacle(self, layout: Layout, size: int) -> str:
+        """Refuse servers that are no OSTs, and a directory that is not on Lustre or does not answer."""
+        if why := super().obstacle(layout, size):
+            return why
+        for server in self.servers:
+            if _device(server) is None:
+                return f"Lustre has no server {server.name!r} (give an OST as OST0003, or with its pool: flash:OST0003)"
+        return self._unusable
+
+    def rule(self, layout: Layout, size: int) -> Layout:
+        """A file per group if Lustre can stripe over its OSTs as the layout wants; otherwise a file per OST."""
+        return layout.by_group if self._is_native(layout) else layout
+
+    def trouble(self, servers: Sequence[Server]) -> str:
+        """OSTs that lfs does not list, or reports as failed, closed or inactive; or a mount that does not answer."""
+        for directory in {server.directory for server in servers}:
+            if not responds(directory):
+                return f"{directory} has not answered for {PATIENCE:.0f} s (are the servers of Lustre up?)"
+        try:
+            found = lfs.ask_osts(self._mount)
+        except NoToolError:
+            return ""  # without lfs, nobody says more
+        except PdlaError as error:
+            return str(error)
+        idle: set[int] = set()
+        with suppress(PdlaError):  # old versions let only root check
+            idle = lfs.inactive(ask("lfs", "check", "osts", self._mount))
+        for ost in sorted({device.ost for device in self._devices(servers)}):
+            if ost not in found:
+                return f"OST{ost:04x} of Lustre is not there, or is deactivated (see lfs df -v {self._mount})"
+            if why := found[ost].why or ("inactive" if ost in idle else ""):
+                return f"OST{ost:04x} of Lustre is unusable: {why}"
+        return ""
+
+    @classmethod
+    def placement(cls, path: Path) -> str:
+        """The strip and the OSTs that Lustre reports."""
+        return str(decode(os.getxattr(path, ATTRIBUTE)))
+
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """Check that the directory is on a Lustre that answers, and that its OSTs and their pools exist."""
+        try:
+            if why := self._unusable or self.trouble(servers) or self._wrong_pool(servers):
+                raise PdlaError(why)
+            for directory in {server.directory for server in servers}:
+                make_folder(directory)
+        except OSError as error:
+            raise ConfigError(
+                f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
+            ) from error
+        except PdlaError as error:
+            raise ConfigError(f"pool {self.pool.name}: {error}") from None
+
+    def free(self) -> list[int]:
+        """What ``lfs df`` reports of each OST; without lfs, an equal share of what the file system has."""
+        try:
+            found = lfs.ask_osts(self._mount)
+        except NoToolError:
+            status = os.statvfs(self.servers[0].directory)
+            return [status.f_bavail * status.f_frsize // len(self.servers)] * len(self.servers)
+        return [found[device.ost].free if device.ost in found else 0 for device in self._devices(self.servers)]
+
+    def path(self, name: str, number: int, server: Server) -> Path:
+        """A path in the directory of the pool."""
+        return folder_in(server.directory) / f"{name}.{number}"
+
+    def create(self, component: NewComponent) -> int:
+        """Make the file with its striping, and reserve its space if this Lustre can (since 2.14)."""
+        file = temporary(component.path)
+        self._check_space(component)
+        striping = self._striping(component.servers, component.strips)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.mknod(file, 0o600 | stat.S_IFREG)
+        except OSError as error:
+            raise PdlaError(f"cannot make {file}: {error.strerror}") from error
+        descriptor = -1
+        try:
+            descriptor = self._place(file, striping)
+            reserve_space(descriptor, component.size)
+        except BaseException as error:
+            if descriptor >= 0:
+                os.close(descriptor)
+            with suppress(OSError):
+                file.unlink()
+            if isinstance(error, OSError):
+                said = "no space for" if error.errno == errno.ENOSPC else "cannot reserve"
+                raise PdlaError(f"{said} {format_bytes(component.size)} in {file.parent}: {error.strerror}") from error
+            raise
+        return descriptor
+
+    @cached_property
+    def _mount(self) -> Path:
+        mount = mount_of(self.servers[0].directory)
+        return mount.point if mount else Path("/")
+
+    @cached_property
+    def _unusable(self) -> str:
+        """Why the directories of the pool cannot be used; empty if they can."""
+        for directory in dict.fromkeys(server.directory for server in self.servers):
+            if not responds(directory):
+                return f"{directory} has not answered for {PATIENCE:.0f} s"
+            mount = mount_of(directory)
+            if mount is None or mount.point != self._mount:
+                return "pools on different mounts of Lustre cannot be striped together"
+            try:
+                os.getxattr(directory, ATTRIBUTE)
+            except OSError as error:
+                if error.errno == errno.EOPNOTSUPP:
+                    return f"{directory} is not on Lustre but in {mount.kind} at {mount.point}: mount Lustre"
+                if error.errno != errno.ENODATA:  # a directory without a striping of its own
+                    return f"cannot use {directory}: {error.strerror} (mount or make it)"
+        return ""
+
+    @cached_property
+    def _overstripes(self) -> bool:
+        """Whether an OST may have several objects of a file (since 2.13): a file is made, and removed."""
+        (device, *_) = self._devices(self.servers)
+        try:
+            probe = make_folder(self.servers[0].directory) / f".overstripes-{uuid4().hex}"
+            os.mknod(probe, 0o600 | stat.S_IFREG)
+        except OSError:
+            return False
+        try:
+            os.close(self._place(probe, Striping(UNIT, (device.ost, device.ost), device.pool)))
+        except PdlaError:
+            return False
+        finally:
+            probe.unlink()
+        return True
+
+    def _devices(self, servers: Sequence[Server]) -> list[Device]:
+        return [device for device in map(_device, servers) if device is not None]
+
+    def _is_native(self, layout: Layout) -> bool:
+        width = len(layout.strips)
+        strip = math.gcd(*layout.strips)
+        if width == 1 or strip % UNIT or strip > LONGEST_STRIP or sum(layout.strips) // strip > MOST_STRIPES:
+            return False
+        for group in range(layout.servers // width):
+            pools = {device.pool for device in self._devices(self.servers[group * width :][:width])}
+            if len(pools) > 1:  # a file belongs to one
+                return False
+        if self._unusable:
+            return False
+        return set(layout.strips) <= {strip, 0} or self._overstripes
+
+    def _striping(self, servers: Sequence[Server], strips: Sequence[int]) -> Striping:
+        """An OST with a longer strip gets several objects of the same strip."""
+        devices = self._devices(servers)
+        if len(devices) == 1:
+            return Striping(ALONE, (devices[0].ost,), devices[0].pool)
+        strip = math.gcd(*strips)
+        osts = tuple(device.ost for device, own in zip(devices, strips, strict=True) for _ in range(own // strip))
+        return Striping(strip, osts, devices[0].pool)
+
+    def _place(self, file: Path, striping: Striping) -> int:
+        """A descriptor of the empty file, which has this striping now."""
+        try:
+            os.setxattr(file, ATTRIBUTE, encode(striping))
+            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            why = self.trouble([server for server in self.servers if _ost(server) in striping.osts])
+            said = "no space for" if error.errno == errno.ENOSPC else "Lustre refused to place"
+            raise PdlaError(f"{said} {file} with {striping}: {why or error.strerror}") from error
+        try:
+            found = decode(os.getxattr(descriptor, ATTRIBUTE))
+            # A file without a pool of its own may get that of its directory.
+            if found != striping._replace(pool=striping.pool or found.pool):
+                raise PdlaError(f"wanted {striping}; got {found}")
+        except (OSError, PdlaError) as error:
+            os.close(descriptor)
+            raise PdlaError(f"Lustre did not place {file} as asked: {error}") from error
+        return descriptor
+
+    def _check_space(self, component: NewComponent) -> None:
+        width = len(component.servers)
+        strips = component.strips if width > 1 else (1,)
+        needed = component_sizes(Layout("", width, 1, strips, max(component.size, 1)), component.size)
+        free = dict(zip(self.servers, self.free(), strict=True))
+        for server, size in zip(component.servers, needed, strict=True):
+            if size > free[server]:
+                raise PdlaError(
+                    f"no space for {format_bytes(size)} on {server.name} of Lustre at {self._mount}: it has "
+                    f"{format_bytes(free[server])}"
+                )
+
+    def _wrong_pool(self, servers: Sequence[Server]) -> str:
+        """Why the OSTs are not in the OST pools that their names say; empty if they are, or lfs is missing."""
+        wanted = {device.pool for device in self._devices(servers)} - {""}
+        if not wanted:
+            return ""
+        try:
+            pools = lfs.ask_pools(self._mount)
+        except NoToolError:
+            return ""
+        for device in self._devices(servers):
+            if device.pool and device.pool not in pools:
+                known = ", ".join(sorted(pools)) or "none"
+                return f"Lustre has no OST pool {device.pool} (its pools: {known})"
+            if device.pool and device.ost not in pools[device.pool]:
+                has = ", ".join(f"OST{ost:04x}" for ost in pools[device.pool])
+                return f"OST{device.ost:04x} is not in the OST pool {device.pool} (it has: {has})"
+        return ""
+
+
+def _device(server: Server) -> Device | None:
+    matched = re.fullmatch(r"(?:([A-Za-z0-9_-]{1,15}):)?OST([0-9a-f]{4})", server.name)
+    return Device(int(matched[2], 16), matched[1] or "") if matched else None
+
+
+def _ost(server: Server) -> int | None:
+    device = _device(server)
+    return device.ost if device else None

@@ -1,0 +1,107 @@
+/* Lustre's extended attribute lustre.lov, as its clients take and give it. Fields: struct lov_user_md_v1 and _v3 and
+ * struct lov_user_ost_data_v1 in include/uapi/linux/lustre/lustre_user.h (Lustre 2.17). What clients and servers make
+ * of them: ll_setstripe_ea and ll_adjust_lum in lustre/llite/xattr.c, lod_alloc_ost_list in lustre/lod/lod_qos.c,
+ * lod_verify_v1v3 in lustre/lod/lod_lov.c. */
+#include "striping_fs.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    V1 = 0x0BD10BD0,       /* LOV_USER_MAGIC_V1 */
+    V3 = 0x0BD30BD0,       /* LOV_USER_MAGIC_V3, with the name of a pool */
+    SPECIFIC = 0x0BD50BD0, /* LOV_USER_MAGIC_SPECIFIC: like V3, and the OSTs are given */
+    RAID0 = 1,             /* LOV_PATTERN_RAID0 */
+    AGAIN = 0x200,         /* LOV_PATTERN_OVERSTRIPING */
+    UNIT = 1 << 16,        /* LOV_MIN_STRIPE_SIZE */
+};
+
+struct object {
+    uint64_t id, sequence; /* l_ost_oi */
+    uint32_t generation;   /* l_ost_gen */
+    uint32_t target;       /* l_ost_idx */
+} __attribute__((packed));
+
+struct head {
+    uint32_t magic, pattern; /* lmm_magic, lmm_pattern */
+    uint64_t id, sequence;   /* lmm_oi */
+    uint32_t strip;          /* lmm_stripe_size */
+    uint16_t count;          /* lmm_stripe_count */
+    uint16_t first;          /* lmm_stripe_offset; when read, lmm_layout_gen */
+} __attribute__((packed));
+
+struct value {
+    struct head head;
+    char pool[MOST_POOL]; /* lmm_pool_name; not in V1 */
+    struct object object[MOST_STRIPES];
+} __attribute__((packed));
+
+_Static_assert(sizeof(struct object) == 24 && sizeof(struct head) == 32, "as in lustre_user.h");
+
+static const char attribute[] = "lustre.lov";
+
+static int get(const char *path, int directory, const char *name, char *value, size_t size)
+{
+    struct layout layout;
+    struct value made = {0};
+    if (strcmp(name, attribute))
+        return -ENODATA;
+    if (directory)
+        return -ENODATA; /* no layout of its own for new files */
+    const int failed = layout_of(path, &layout);
+    if (failed)
+        return failed;
+    made.head = (struct head){
+        .magic = layout.pool[0] ? V3 : V1,
+        .pattern = RAID0 | (layout.again ? AGAIN : 0),
+        .id = 1,
+        .strip = layout.strip,
+        .count = (uint16_t)layout.count,
+    };
+    memcpy(made.pool, layout.pool, MOST_POOL);
+    for (uint32_t i = 0; i < layout.count; i++)
+        made.object[i] = (struct object){.id = i + 2, .target = layout.target[i]};
+    const size_t objects = layout.count * sizeof *made.object, pool = layout.pool[0] ? MOST_POOL : 0;
+    const size_t length = sizeof made.head + pool + objects;
+    if (!size)
+        return (int)length;
+    if (size < length)
+        return -ERANGE;
+    memcpy(value, &made.head, sizeof made.head);
+    memcpy(value + sizeof made.head, made.pool, pool);
+    memcpy(value + sizeof made.head + pool, made.object, objects);
+    return (int)length;
+}
+
+static int set(const char *path, int directory, const char *name, const char *value, size_t size)
+{
+    struct value asked = {0};
+    struct layout layout = {0};
+    if (strcmp(name, attribute) || directory)
+        return -EOPNOTSUPP;
+    if (size < sizeof asked.head || size > sizeof asked)
+        return -ERANGE;
+    memcpy(&asked, value, size);
+    if (asked.head.magic != SPECIFIC || (asked.head.pattern & ~(uint32_t)AGAIN) != RAID0)
+        return -EINVAL;
+    if (asked.head.strip % UNIT || asked.head.count > MOST_STRIPES)
+        return -EINVAL;
+    if (size < sizeof asked.head + MOST_POOL + asked.head.count * sizeof *asked.object)
+        return -ERANGE;
+    layout.strip = asked.head.strip;
+    layout.count = asked.head.count;
+    layout.again = (asked.head.pattern & AGAIN) != 0;
+    memcpy(layout.pool, asked.pool, MOST_POOL);
+    /* The list is taken from the place where it has lmm_stripe_offset, and goes round. */
+    uint32_t start = 0;
+    while (start < layout.count && asked.object[start].target != asked.head.first)
+        start++;
+    if (start == layout.count)
+        return -EINVAL;
+    for (uint32_t i = 0; i < layout.count; i++)
+        layout.target[i] = asked.object[(start + i) % layout.count].target;
+    const int failed = give(path, &layout);
+    return failed == -EEXIST ? 0 : failed; /* ll_setstripe_ea ignores it */
+}
+
+const struct kind lustre = {.name = "lustre", .strip = 1 << 20, .get = get, .set = set};

@@ -1,0 +1,44 @@
+/* A file system that stripes files over directories as a parallel file system stripes them over its targets. How a
+ * client asks for a file's striping and reads it back, lustre.c and beegfs.c say. */
+#ifndef STRIPING_FS_H
+#define STRIPING_FS_H
+
+#define FUSE_USE_VERSION 35
+
+#include <fuse.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { MOST_STRIPES = 64, MOST_TARGETS = 64, MOST_POOL = 16 };
+
+/* How a file is striped. It is what a file of the name space contains; none: an empty file. */
+struct layout {
+    uint32_t strip;  /* bytes */
+    uint32_t count;  /* of objects */
+    uint32_t again;  /* 1: a target may have several objects */
+    char pool[MOST_POOL];
+    uint32_t target[MOST_STRIPES]; /* of each object, an index from 0 */
+};
+
+/* What one of the two file systems does. Functions return 0 or an error number less than 0. */
+struct kind {
+    const char *name;
+    uint32_t strip; /* of files that did not ask */
+    int (*get)(const char *path, int directory, const char *name, char *value, size_t size);
+    int (*set)(const char *path, int directory, const char *name, const char *value, size_t size);
+    int (*ioctl)(const char *path, unsigned command, void *data);
+};
+
+extern const struct kind lustre, beegfs;
+
+uint32_t targets(void);
+/* The layout of a file; -ENODATA: it has none yet. */
+int layout_of(const char *path, struct layout *found);
+/* Gives a file without a layout this one, and makes its objects. -EEXIST: it has one. -EINVAL, -ENOSPC: there is no such
+ * target, or it has no space. */
+int give(const char *path, const struct layout *wanted);
+/* Makes an empty regular file, of the user who asks. */
+int make(const char *path, mode_t mode);
+int drop(const char *path);
+
+#endif
