@@ -34,8 +34,8 @@ extern const struct kind lustre, beegfs;
 uint32_t targets(void);
 /* The layout of a file; -ENODATA: it has none yet. */
 int layout_of(const char *path, struct layout *found);
-/* Gives a file without a layout this one, and makes its objects. -EEXIST: it has one. -EINVAL, -ENOSPC: there is no such
- * target, or it has no space. */
+/* Gives a file without a layout this one, and makes its objects. -EEXIST: it has one. -EINVAL: there is no such
+ * target. -ENOSPC: it has no space. */
 int give(const char *path, const struct layout *wanted);
 /* Makes an empty regular file, of the user who asks. */
 int make(const char *path, mode_t mode);
