@@ -287,6 +287,46 @@ MORE_TWINS: Mapping[str, tuple[str, Trace, Trace]] = {
         run([*WAITING, *LATE]),
         run([*WAITING, *LATE, *(Call(3, "read_at", far(3, i), 4 * MiB, 5e-3 * i, 3e-3, "/data/b") for i in range(8))]),
     ),
+    "a file is deleted unread": (
+        "never-read",
+        run([*loop(8, far, 4 * MiB, "write_at"), Call(0, "delete", 0, 0, 1.0)]),
+        # An older file is deleted.
+        run([*loop(8, far, 4 * MiB, "write_at"), Call(0, "delete", 0, 0, -1.0)]),
+    ),
+    "a file is deleted after it was read": (
+        "never-read",
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at"),
+                *loop(2, far, 4 * MiB, start=0.5),
+                Call(0, "delete", 0, 0, 1.0),
+            ]
+        ),
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at"),
+                *loop(8, far, 4 * MiB, start=0.5),
+                Call(0, "delete", 0, 0, 1.0),
+            ]
+        ),
+    ),
+    "a file is deleted unread and written anew": (
+        "never-read",
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at"),
+                Call(0, "delete", 0, 0, 1.0),
+                *loop(8, lambda rank, i: 2**40 + far(rank, i), 4 * MiB, "write_at", start=2.0),
+            ]
+        ),
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at"),
+                Call(0, "delete", 0, 0, 1.0, file="/data/b"),
+                *loop(8, lambda rank, i: 2**40 + far(rank, i), 4 * MiB, "write_at", start=2.0),
+            ]
+        ),
+    ),
     "the program ends a little after its writes": (
         "hideable",
         run(loop(8, far, 4 * MiB, "write_at"), seconds=2 * 8e-3),

@@ -88,7 +88,8 @@ struct rawlog_record {
     int64_t position;
     int64_t length;    /* bytes asked for */
     int64_t moved;     /* bytes moved, from the status */
-    uint32_t file;     /* id from a RAWLOG_FILE entry; 0 = none */
+    /* id from a RAWLOG_FILE entry; 0 = none. MPI_File_delete: what it removed; older logs have 0. */
+    uint32_t file;
     uint32_t view;     /* id from a RAWLOG_VIEW entry; 0 = the file's bytes from 0 */
     uint16_t call;     /* call number: the place of its name in the RAWLOG_CALLS entry */
     uint16_t flags;
@@ -107,7 +108,7 @@ struct rawlog_side {
     uint32_t kind;
     uint32_t length;
 };
-struct rawlog_file {     /* one per MPI_File_open; one file opened twice has two entries with one path */
+struct rawlog_file {     /* one per MPI_File_open or _delete; one file opened twice has two entries with one path */
     uint32_t id;         /* 1, 2, 3, ... */
     uint32_t amode;      /* as in MPICH: CREATE 1 RDONLY 2 WRONLY 4 RDWR 8 ... whatever the family */
     uint32_t comm_size;  /* ranks that opened it together; 0: it was not opened through MPI */

@@ -286,6 +286,21 @@ uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
     return file.id;
 }
 
+uint32_t recorder_deleted_file(const char *path)
+{
+    struct rawlog_file file = {0};
+    if (!recorder_on())
+        return 0;
+    pthread_mutex_lock(&mutex);
+    file.id = files + 1;
+    if (name_in_side(RAWLOG_FILE, &file, sizeof file, path, strlen(path)))
+        files++;
+    else
+        file.id = 0;
+    pthread_mutex_unlock(&mutex);
+    return file.id;
+}
+
 /* RATIONALE: a signal handler may make the call and may have interrupted the holder of the mutex.
  */
 uint32_t recorder_posix_file(const char *path, const struct stat *status)

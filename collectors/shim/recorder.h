@@ -26,6 +26,8 @@ void recorder_finalize(void);
 bool recorder_wants(const char *path);
 /* Names a file that was opened on `comm`. Returns its id for the records; 0 when not recording. */
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
+/* Names a file that was deleted. 0: not recording. */
+uint32_t recorder_deleted_file(const char *path);
 /* Names a file that was not opened through MPI. 0: not recording, or a signal handler is in the
  * way. */
 struct stat;

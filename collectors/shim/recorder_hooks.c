@@ -1,5 +1,7 @@
 /* The recorder as an observer: makes a record of each call on a file that is recorded. */
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "recorder.h"
 
@@ -50,6 +52,15 @@ static void called(const struct file_call *call)
     record(&about, call->number, call->handle, call->rc);
 }
 
+/* Whether the file at `path` is gone. It is still there if a link to it was deleted. */
+static bool is_gone(const char *path)
+{
+    const int error = errno; /* the program's */
+    const bool gone = access(path, F_OK) != 0;
+    errno = error;
+    return gone;
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static void opening(const struct opening *opening)
@@ -78,8 +89,12 @@ static void opened(const struct opening *opening, const struct file_call *call)
 
 static void deleted(const char *path, const struct file_call *call)
 {
-    if (recorder_on() && recorder_wants(path))
-        called(call);
+    if (!recorder_on() || !recorder_wants(path))
+        return;
+    struct rawlog_record about = {.t_start = call->start, .position = call->position};
+    if (call->rc == 0 && is_gone(path))
+        about.file = recorder_deleted_file(path);
+    record(&about, call->number, NULL, call->rc);
 }
 
 static void viewed(struct file_handle *handle)

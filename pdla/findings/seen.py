@@ -120,6 +120,11 @@ class Seen:
         """Which records are calls of these MPI functions."""
         return np.asarray(self.trace.records["kind"].isin(kinds), dtype=np.bool_)
 
+    def deletions(self, file: int) -> Floats:
+        """When this file was deleted, each time that it was."""
+        gone = self.made_by("MPI_File_delete") & (self.file == file)
+        return np.sort(self.start[gone])
+
     def spent(self, rows: Int64Array | Bools, share: Floats | float = 1.0) -> Floats:
         """The seconds of each rank in these records (a ``share`` of each)."""
         return np.bincount(self.rank[rows], self.own[rows] * share, minlength=len(self.by_rank)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Findings in bytes that are moved more than once: read again, read back, or overwritten before anybody read them."""
+"""Findings in bytes that are moved in vain: read again, read back, or overwritten or deleted before they were read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
         if reads and writes:
             yield from _read_back(seen, reads, writes)
         if writes:
-            yield from _overwritten(seen, reads, writes)
+            yield from _unread(seen, reads, writes)
 
 
 def _read_again(seen: Seen, reads: Sequence[Group]) -> Iterator[Draft]:
@@ -97,24 +97,37 @@ def _read_back(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) -> I
         )
 
 
-def _overwritten(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) -> Iterator[Draft]:
-    """Bytes that are written again, and not read in between."""
+def _unread(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) -> Iterator[Draft]:
+    """Bytes that are written again, or deleted, and not read before."""
     total = sum(group.bytes for group in writes)
     rank, start, stop = _requests(writes)
-    distinct = _distinct_by_rank(rank, start, stop) if _may_have_holes(writes) else _distinct(start, stop)
-    until = float(_times(seen, writes)[0].max())
+    begun = _times(seen, writes)[0]
+    deleted = float(seen.deletions(writes[0].file).max(initial=-np.inf))
+    left = begun >= deleted
+    kept = (
+        _distinct_by_rank(rank[left], start[left], stop[left])
+        if _may_have_holes(writes)
+        else _distinct(start[left], stop[left])
+    )
+    until = max(float(begun.max()), deleted)
     read = sum(int(group.length[seen.start[group.rows][group.call] < until].sum()) for group in reads)
-    unread = total - distinct - read
+    unread = total - kept - read
     if unread >= AGAIN * total:
+        again = _distinct(start, stop) < total
+        lost = "overwritten" if np.isinf(deleted) else "overwritten or deleted" if again else "deleted"
         yield Draft(
             kind="never-read",
             file=seen.path(writes[0].file),
-            title=f"{format_bytes(total)} are written to {format_bytes(distinct)} of the file.",
+            title=f"{format_bytes(total)} are written to {format_bytes(kept)} of the file."
+            if kept
+            else f"{format_bytes(total)} are written to a file that is deleted.",
             lost=seen.spent(_rows(writes), unread / total),
-            evidence=f"{format_bytes(unread)} are overwritten before the run reads them.",
-            bars=_bars(("written", total), ("kept", distinct)),
+            evidence=f"{format_bytes(unread)} are {lost} before the run reads them.",
+            bars=_bars(("written", total), ("kept", kept)),
             remedy="If these are fill values of HDF5, switch them off: H5Pset_fill_time(H5D_FILL_TIME_NEVER), or "
-            "nc_set_fill(NC_NOFILL). If a checkpoint overwrites the last one, write it less often.",
+            "nc_set_fill(NC_NOFILL). If a checkpoint overwrites the last one, write it less often."
+            if kept
+            else "Do not write what nobody reads: switch this output off, or write it less often.",
             sure="medium",
             why="a program outside the trace may have read them",
         )
