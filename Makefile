@@ -2,6 +2,7 @@
 # make test    runs the tests, under MPICH and Open MPI
 # make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
 # make bench-smoke   checks in three minutes that the benchmarks work
+# make wheels  builds a wheel for every Linux into dist; as root it also tries the wheel in a new Debian, or another SUITE=...
 # make docs    builds the documentation, build/docs/index.html
 # make papers  compares the papers' numbers with simulated ones: tables in docs/papers*.md, plots in build/papers
 # make kills   kills builds, daemons, write-back and writers at random moments, 500 times in all; KILLS=... is how often
@@ -29,6 +30,7 @@ PROGRAMS ?= 1000
 SECONDS ?= 60
 FUZZED := map journal journals names intents notes states maps logs traces plans catalogs
 MUTANTS ?=
+SUITE ?= bookworm
 SEED ?=
 TESTS ?=
 
@@ -48,7 +50,7 @@ CACHED := cache cache_hints cache_marks homeward node_home node_peers mover defe
 GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
 COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 
-.PHONY: demo test bench bench-smoke docs papers kills nodes mutants coverage check clean
+.PHONY: wheels demo test bench bench-smoke docs papers kills nodes mutants coverage check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -71,6 +73,10 @@ bench-smoke: .venv/test-ready
 # --fresh-env, because Sphinx does not warn about a page that it does not read again.
 docs: .venv/docs-ready
 	$(BIN)/sphinx-build --builder html --nitpicky --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+
+wheels:
+	packaging/wheels.sh dist
+	if [ "$$(id -u)" = 0 ]; then packaging/in_root.sh dist/pdla-*-manylinux_*.whl $(SUITE); fi
 
 papers: .venv/demo-ready
 	$(BIN)/python -m benchmarks.papers
@@ -126,7 +132,7 @@ check: .venv/test-ready
 
 .venv/demo-ready: .venv/bin/python $(PACKAGE)
 	@echo "Installing pdla and MPICH into .venv (once, a minute or two) ..."
-	@$(BIN)/python $(PIP) --editable '.[mpich]'
+	@$(BIN)/python $(PIP) --editable '.[mpich,report]'
 	@touch $@
 
 .venv/test-ready: .venv/demo-ready

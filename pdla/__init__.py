@@ -53,7 +53,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'pdla' has no attribute {name!r}")
     from pkgutil import resolve_name
 
-    globals()[name] = found = resolve_name(_PLACES[name])
+    from pdla.extras import missing
+
+    try:
+        globals()[name] = found = resolve_name(_PLACES[name])
+    except ModuleNotFoundError as error:
+        raise missing(error, f"pdla.{name}") or error from error
     return found
 
 

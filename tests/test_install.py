@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import pdla
+from pdla.extras import EXTRAS
 from tests.conftest import REPOSITORY
 
 BIN = Path(sys.executable).parent
@@ -17,6 +21,7 @@ BIN = Path(sys.executable).parent
 # The command line of the package in the directory named first, not of the editable one that runs these tests.
 INSTALLED_IN = """
 import sys
+import tomllib
 sys.meta_path[:] = [finder for finder in sys.meta_path if "_editable" not in type(finder).__module__]
 sys.path.insert(0, sys.argv.pop(1))
 from pdla.cli import main
@@ -82,3 +87,40 @@ def test_without_a_compiler_it_installs_and_says_that_it_can_only_analyze(source
     trace = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (trace.returncode, trace.stderr.count("\n")) == (1, 1)
     assert "C compiler" in trace.stderr
+
+
+def test_the_extras_of_the_package_are_those_that_messages_name() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    for extra, modules in EXTRAS.items():
+        names = [re.split("[<>=!]", package)[0] for package in project["optional-dependencies"][extra]]
+        assert sorted(name.replace("-", "_") for name in names if "pdla[" not in name) == sorted(modules)
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "extra"),
+    [
+        (["trace", "--", "touch", "started"], "h5py", "plan"),
+        (["status"], "sqlalchemy", "plan"),
+        (["analyze", "run.h5"], "pandas", "plan"),
+        (["report", "run.h5"], "matplotlib", "report"),
+        (["plan", "run.h5"], "pandas", "plan"),
+    ],
+)
+def test_a_verb_whose_extra_is_missing_says_so_in_one_line(
+    tmp_path: Path, words: list[str], module: str, extra: str
+) -> None:
+    pdla.save(pdla.workloads.ior(2, 65536, 4096), tmp_path / "run.h5")
+    code = f"import sys; sys.modules[{module!r}] = None\nfrom pdla.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    wanted = f"pdla: pdla {words[0]} needs {module}, which is not installed: pip install 'pdla[{extra}]'\n"
+    assert done.stderr == wanted
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_public_function_whose_extra_is_missing_says_so() -> None:
+    code = "import sys; sys.modules['pandas'] = None\nimport pdla; pdla.analyze"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pdla.analyze needs pandas, which is not installed: pip install 'pdla[plan]'" in done.stderr

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from pdla.catalog import Catalog, open_catalog
+from pdla.extras import EXTRAS
 from pdla.left_reports import place
 from tests.conftest import Pdla
 
-PLANNING = (
-    *("alembic", "h5py", "highspy", "jinja2", "matplotlib", "numpy", "pandas", "prometheus_client", "psutil"),
-    *("pulp", "sortedcontainers", "sqlalchemy", "tqdm"),
-)
+PLANNING = [*(name for names in EXTRAS.values() for name in names), "numpy"]
 
 WITHOUT = """
 import sys

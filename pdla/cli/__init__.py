@@ -14,6 +14,7 @@ import click
 from pdla import __version__
 from pdla.cli.signals import end_verb, handle
 from pdla.errors import PdlaError
+from pdla.extras import missing
 from pdla.units import shown
 
 VERBS = {
@@ -92,6 +93,12 @@ def main() -> None:
     except BrokenPipeError:
         # Standard output is a pipe whose reader has ended (| head): nobody can read a message.
         sys.stderr.close()
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        verb = next((f"pdla {word}" for word in sys.argv[1:] if word in VERBS), "pdla")
+        if (said := missing(error, verb)) is None:
+            raise
+        print(f"pdla: {said}", file=sys.stderr)
         sys.exit(1)
     except (PdlaError, OSError) as error:
         print(f"pdla: {shown(str(error))}", file=sys.stderr)

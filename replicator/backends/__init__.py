@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from pdla.catalog import Component
 from pdla.errors import ConfigError
 from pdla.layouts.plugins import backend_class as registered
 from pdla.model import Layout, Plan, Pool
 from pdla.policies.base import Obstacle
 from pdla.replicator.backends.base import Backend
+
+if TYPE_CHECKING:
+    from pdla.catalog import Component
 
 
 def backend_class(name: str) -> type[Backend]:
