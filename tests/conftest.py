@@ -22,7 +22,15 @@ from pdla.cli import main
 from pdla.cli.signals import STOPPING
 from tests.support.ceph_cluster import ceph
 from tests.support.counted_disk import disk
-from tests.support.mpi import Mpi, available_mpis, compile_library, debian_mpis, link_library, remove_segments
+from tests.support.mpi import (
+    Mpi,
+    available_mpis,
+    compile_library,
+    debian_mpis,
+    link_library,
+    other_mpis,
+    remove_segments,
+)
 from tests.support.namespace_nodes import nodes
 from tests.support.orangefs_servers import orangefs_servers
 from tests.support.postgresql_server import own_postgresql, postgresql_server
@@ -166,6 +174,18 @@ def any_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
     yield request.param
 
 
+@pytest.fixture(scope="session", params=[*available_mpis(), *debian_mpis(), *other_mpis()])
+def every_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
+    """Also Intel MPI, and the standard ABI of MPICH and Intel MPI, for what depends on handles and statuses."""
+    yield request.param
+
+
+@pytest.fixture(scope="session", params=other_mpis())
+def other_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
+    """Those alone."""
+    yield request.param
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_segments_left() -> Iterator[None]:
     """Nothing stays in memory of the ranks that tests kill."""
@@ -210,3 +230,8 @@ def debian_recorder(debian_mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
 @pytest.fixture
 def any_recorder(any_mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
     return Recorder(any_mpi, library, tmp_path)
+
+
+@pytest.fixture
+def every_recorder(every_mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
+    return Recorder(every_mpi, library, tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,49 +17,27 @@ from tests.support.mpi import REPOSITORY, Mpi
 from tests.support.recorded_programs import PROGRAMS, Recorder, kinds_of, replay
 
 INTERPOSE = REPOSITORY / "pdla/interpose"
-TYPEMAP_SOURCES = [str(INTERPOSE / name) for name in ("typemap.c", "flatten.c", "running_mpi.c")]
-MPICH = Path(sys.executable).parent
+TYPEMAP_SOURCES = [str(INTERPOSE / name) for name in ("typemap.c", "flatten.c", "running_mpi.c", "whence.c")]
 
 
 # ---- datatypes ------------------------------------------------------------------------------------------------------
 
 
-def check_typemaps(mpicc: str, flags: list[str], program: Path, run: Mpi | None = None) -> int:
-    include = f"-I{INTERPOSE}"
-    words = [
-        mpicc,
-        "-std=gnu11",
-        "-O1",
-        include,
-        *flags,
-        PROGRAMS / "typemaps.c",
-        *TYPEMAP_SOURCES,
-        "-o",
-        program,
-        "-ldl",
-    ]
-    subprocess.run(words, check=True)
-    environment = {**os.environ, **(run.env if run else {})}
-    done = subprocess.run([program, "1", "1500"], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
-
-
-def test_any_datatype_is_flattened_to_the_bytes_that_mpi_packs(any_mpi: Mpi, tmp_path: Path) -> None:
+def test_any_datatype_is_flattened_to_the_bytes_that_mpi_packs(every_mpi: Mpi, tmp_path: Path) -> None:
     """1,500 random nests of every constructor; also that the constants are those of the real headers."""
-    flags = ["-DLARGE_COUNTS"] if any_mpi.large_counts else []
-    assert check_typemaps(any_mpi.mpicc, flags, tmp_path / "typemaps", any_mpi) > 1400
+    large = ["-DLARGE_COUNTS"] if every_mpi.large_counts else []
+    intel = ["-DINTEL_MPI"] if every_mpi.name.startswith("intelmpi") else []
+    flags = ["-std=gnu11", f"-I{INTERPOSE}", *large, *intel, *TYPEMAP_SOURCES]
+    program = every_mpi.compile(PROGRAMS / "typemaps.c", tmp_path / "typemaps", *flags, "-ldl")
+    assert int(every_mpi.run([str(program), "1", "1500"])) > 1400
 
 
-@pytest.mark.skipif(not (MPICH / "mpicc_abi").exists(), reason="this MPI has no MPI-5 ABI compiler")
-def test_any_datatype_is_flattened_under_the_mpi_5_abi(tmp_path: Path) -> None:
-    assert check_typemaps(str(MPICH / "mpicc_abi"), ["-DLARGE_COUNTS"], tmp_path / "typemaps") > 1400
-
-
-def test_a_view_of_any_constructor_is_recorded_as_the_extents_written(any_recorder: Recorder) -> None:
-    files = any_recorder.directory / "files"
+def test_a_view_of_any_constructor_is_recorded_as_the_extents_written(every_recorder: Recorder) -> None:
+    if every_recorder.mpi.name == "intelmpi-abi":
+        pytest.skip("a view of a subarray ends programs natively in Intel MPI 2021.18 and 2021.19")
+    files = every_recorder.directory / "files"
     files.mkdir()
-    trace = any_recorder.trace(1, any_recorder.compile("views"), files)
+    trace = every_recorder.trace(1, every_recorder.compile("views"), files)
     stream = bytes((5 + i) % 251 + 1 for i in range(400))
     calls = trace.records[trace.records["op"] == "write"].set_index("call")["file"]
     streams = dict.fromkeys(calls.index, stream)

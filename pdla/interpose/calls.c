@@ -213,7 +213,7 @@ bool move_pointer(const struct io_call *call, int64_t position)
 {
     const struct mpi *mpi = running_mpi();
     return call->flags & CALL_EXPLICIT ||
-           mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
+           mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, seek_set) == 0;
 }
 
 int64_t clock_ns(void)

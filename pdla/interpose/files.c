@@ -57,7 +57,7 @@ static int open_recovered(open_call *real, mpi_handle comm, const char *name, in
 
 static struct file_handle *make_handle(mpi_handle file, const struct opening *opening)
 {
-    struct file_handle *handle = handle_open(file);
+    struct file_handle *handle = learn_whence() ? handle_open(file) : NULL;
     if (handle) {
         handle->amode = opening->amode;
         running_mpi()->Comm_size(opening->comm, &handle->ranks);
@@ -175,7 +175,7 @@ static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int w
     struct file_handle *handle = handle_find(file);
     if (handle)
         hold_pointer(handle);
-    int rc = handle && handle->intercepted && whence == running_mpi()->seek_end ? ASK(before_size, (handle, false)) : 0;
+    int rc = handle && handle->intercepted && whence == seek_end ? ASK(before_size, (handle, false)) : 0;
     rc = rc ? rc : real(file, offset, whence);
     if (handle && handle->observed)
         sought.position = current_position(handle);
@@ -195,7 +195,6 @@ ALIAS(File_seek)
  * nothing. Only a seek from the start gives a known place. */
 static int64_t sought_position(const struct file_handle *handle, mpi_offset offset, int whence)
 {
-    const int seek_set = running_mpi()->family == MPI_FAMILY_ABI ? 403 : 600;
     int64_t position;
     if (!handle || !handle->view.map || whence != seek_set ||
         __builtin_mul_overflow(offset, handle->view.etype_size, &position))
@@ -210,7 +209,7 @@ EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
         return leave(real(file, offset, whence));
     struct file_call sought = {.number = CALL_File_seek_shared, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->intercepted && whence == running_mpi()->seek_end ? ASK(before_size, (handle, true)) : 0;
+    int rc = handle && handle->intercepted && whence == seek_end ? ASK(before_size, (handle, true)) : 0;
     rc = rc ? rc : real(file, offset, whence);
     sought.position = rc == 0 ? sought_position(handle, offset, whence) : -1;
     return leave(called(&sought, handle, rc));

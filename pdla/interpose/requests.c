@@ -215,7 +215,7 @@ static void keep_pointers(const struct completion *completion)
         mpi_offset position;
         if (pending->served >= 0 && pending->position >= 0 && mpi->File_get_position(pending->file, &position) == 0
             && position != pending->position)
-            mpi->File_seek(pending->file, pending->position, mpi->seek_set);
+            mpi->File_seek(pending->file, pending->position, seek_set);
     }
 }
 

@@ -83,8 +83,6 @@ static void set_mpich(struct mpi *mpi)
     mpi->count_place = 0;
     mpi->count_shift = 1;
     mpi->status_ignore = (void *)1;
-    mpi->seek_set = 600;
-    mpi->seek_end = 604;
     mpi->err_io = 32;
     mpi->err_no_space = 36;
 }
@@ -110,8 +108,6 @@ static void set_openmpi(struct mpi *mpi)
     mpi->count_place = 16;
     mpi->count_shift = 0;
     mpi->status_ignore = NULL;
-    mpi->seek_set = 600;
-    mpi->seek_end = 604;
     mpi->err_io = 35;
     mpi->err_no_space = 41;
 }
@@ -135,8 +131,6 @@ static void set_abi(struct mpi *mpi)
     mpi->handle_size = sizeof(void *);
     mpi->status_size = 32;
     mpi->status_ignore = NULL;
-    mpi->seek_set = 403;
-    mpi->seek_end = 402;
     mpi->err_io = 35;
     mpi->err_no_space = 41;
 }

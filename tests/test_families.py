@@ -1,0 +1,80 @@
+"""All steps under Intel MPI and under the standard ABI, whose one binary runs with every library that has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Pdla
+from tests.support.mpi import Mpi, other_mpis
+from tests.support.recorded_programs import PROGRAMS
+
+SIDE = 512
+
+
+class Columns:
+    """tests/programs/columns.c, whose ranks read their columns of a matrix and write them to another file."""
+
+    def __init__(self, mpi: Mpi, directory: Path) -> None:
+        self.directory = directory
+        self.data, self.result = directory / "matrix.dat", directory / "result.dat"
+        self.data.write_bytes(np.random.default_rng(5).bytes(SIDE * SIDE))
+        self.program = mpi.compile(PROGRAMS / "columns.c", directory / "columns")
+
+    def command(self, mpi: Mpi, ranks: int) -> list[str]:
+        return mpi.command(ranks, self.program, self.data, self.result, str(SIDE))
+
+    def native(self, mpi: Mpi, ranks: int) -> tuple[str, bytes]:
+        """What the program prints and leaves."""
+        output = mpi.run(self.command(mpi, ranks), self.directory)
+        left = self.result.read_bytes()
+        self.result.unlink()
+        return output, left
+
+    def replicate(self, mpi: Mpi, ranks: int) -> None:
+        """Trace, plan and build: replicas of what is read and of what is written."""
+        pdla = Pdla(self.directory, mpi.env)
+        pdla.run("trace", "-o", "run.h5", "--", *self.command(mpi, ranks))
+        pdla.run("plan", "run.h5", "--policy", "ns-pdla", "--simulate", "0", "-o", "plan.json")
+        assert pdla.json("replicate", "plan.json", "--json")["replicas"]
+
+    def redirected(self, mpi: Mpi, ranks: int, writes: str) -> tuple[str, bytes, dict[str, int]]:
+        """What the program prints and leaves, and the run report."""
+        pdla = Pdla(self.directory, mpi.env)
+        words = ["run", "--writes", writes, "--json", "--", *self.command(mpi, ranks)]
+        report = pdla.json(*words)
+        output = pdla.run(*words).stdout.splitlines(keepends=True)
+        pdla.run("sync")
+        return "".join(output[:-1]), self.result.read_bytes(), report
+
+
+@pytest.mark.parametrize("writes", ["original", "close"])
+def test_a_program_reads_and_leaves_the_same_bytes_through_replicas(
+    other_mpi: Mpi, writes: str, tmp_path: Path
+) -> None:
+    columns = Columns(other_mpi, tmp_path)
+    columns.replicate(other_mpi, 4)
+    for ranks in (4, 2):
+        native = columns.native(other_mpi, ranks)
+        *redirected, report = columns.redirected(other_mpi, ranks, writes)
+        assert tuple(redirected) == native
+        assert report["replica_bytes"] > 0
+
+
+def test_what_one_library_of_the_standard_abi_traced_is_served_in_another(tmp_path: Path) -> None:
+    """The same binary, as a site has it that offers several MPIs."""
+    mpich, _, intel = (parameter for parameter in other_mpis())
+    if mpich.marks or intel.marks:
+        pytest.skip("needs MPICH 5 and Intel MPI")
+    one, other = mpich.values[0], intel.values[0]
+    libraries = {"LD_LIBRARY_PATH": str(Path(other.mpicc).parents[1] / "lib")}
+    other = replace(other, env={**other.env, **libraries})
+    columns = Columns(one, tmp_path)
+    columns.replicate(one, 4)
+    native = columns.native(other, 4)
+    *redirected, report = columns.redirected(other, 4, "original")
+    assert tuple(redirected) == native == columns.native(one, 4)
+    assert report["replica_bytes"] == 2 * SIDE * SIDE
