@@ -1,5 +1,5 @@
-/* Each rank reads its columns of a matrix of bytes, row by row at its file pointer and all rows at once, and writes them
- * to another file. Usage: columns MATRIX RESULT N */
+/* Each rank reads its columns of a matrix of bytes, row by row at its file pointer and all rows at once, and writes
+ * them to another file. Usage: columns MATRIX RESULT N */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@ enum { LOWEST_STRIDE = 0 };
 enum { LOWEST_STRIDE = -2 };
 #endif
 
-#ifdef INTEL_MPI /* 2021.18 packs other bytes of a cyclic darray than a file view has, as MPI_Type_create_darray defines it */
+#ifdef INTEL_MPI /* 2021.18 packs other bytes of a cyclic darray than the standard says; its file views are right */
 enum { DISTRIBUTIONS = 2 };
 #else
 enum { DISTRIBUTIONS = 3 };
