@@ -57,12 +57,12 @@ def test_traced_and_untraced_programs_write_the_same(recorder: Recorder) -> None
     assert (recorder.directory / "traced").read_bytes() == (recorder.directory / "native").read_bytes()
 
 
-def test_a_deletion_names_the_file_that_it_removed(any_recorder: Recorder) -> None:
-    files = any_recorder.directory / "files"
+def test_a_deletion_names_the_file_that_it_removed(every_recorder: Recorder) -> None:
+    files = every_recorder.directory / "files"
     files.mkdir()
     (files / "old").write_bytes(b"of an earlier run")
     (files / "link").symlink_to(files / "kept")
-    trace = any_recorder.trace(2, any_recorder.compile("deletions"), files)
+    trace = every_recorder.trace(2, every_recorder.compile("deletions"), files)
     deletions = trace.records[trace.records["kind"] == "MPI_File_delete"]
     names = {-1: "", **{row.file: Path(row.path).name for row in trace.files.itertuples()}}
     # Nothing was removed at a path where there was no file, nor where a link to one was.
@@ -74,17 +74,6 @@ def test_a_deletion_names_the_file_that_it_removed(any_recorder: Recorder) -> No
         "kept": 1,
     }
     assert (files / "kept").exists() and not (files / "old").exists()
-
-
-@pytest.mark.skipif(not (MPICH / "mpicc_abi").exists(), reason="this MPI has no MPI-5 ABI compiler")
-def test_a_deletion_under_the_mpi_5_abi_names_its_file(recorder: Recorder) -> None:
-    if not recorder.mpi.large_counts:
-        pytest.skip("this MPI has no MPI-5 ABI")
-    files = recorder.directory / "files"
-    files.mkdir()
-    trace = recorder.trace(1, recorder.compile("deletions", compiler="mpicc_abi"), files)
-    deletions = trace.records[trace.records["kind"] == "MPI_File_delete"]
-    assert [Path(trace.files["path"][file]).name for file in deletions["file"][:2]] == ["scratch", "scratch"]
 
 
 def test_a_deletion_of_a_file_that_is_not_recorded_is_not_either(recorder: Recorder) -> None:
