@@ -211,6 +211,7 @@ def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None
             path.write_text(completed(text))
             described.append((name(page), load_cluster(path).pools[0].backend))
     assert described == [
+        ("docs/beegfs.md", "beegfs"),
         ("docs/cephfs.md", "cephfs"),
         ("docs/cluster.md", "directories"),
         ("docs/howto/network-storage.md", "directories"),

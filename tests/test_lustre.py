@@ -118,7 +118,7 @@ def test_osts_of_two_ost_pools_are_striped_by_the_library(like_lustre: StripingM
     [
         (("OST0004", "OST0009"), r"OST0009 of Lustre is not there, or is deactivated \(see lfs df -v /"),
         (("OST0004", "fast"), r"Lustre has no server 'fast' \(give an OST as OST0003"),
-        (("OST0004", "tape:OST0001"), r"Lustre has no OST pool tape \(its pools: disk, flash\)"),
+        (("OST0004", "tape:OST0001"), r"Lustre has no OST pool tape \(its pools: 2, disk, flash\)"),
         (("OST0004", "flash:OST0002"), r"OST0002 is not in the OST pool flash \(it has: OST0004, OST0005, OST0001\)"),
     ],
     ids=["no such OST", "no OST", "no such pool", "another pool"],

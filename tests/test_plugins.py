@@ -91,7 +91,7 @@ def test_a_pool_of_an_installed_back_end_has_its_grain_and_names_of_servers(inst
 
 
 def test_a_back_end_that_is_not_installed_is_refused_with_those_that_are(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r'\[pools.t\]: backend must be "cephfs" or .*\(got .tapes.\)'):
+    with pytest.raises(ConfigError, match=r'\[pools.t\]: backend must be "beegfs" or "cephfs" or .*\(got .tapes.\)'):
         load_cluster(cluster(tmp_path))
 
 

@@ -23,7 +23,10 @@ from tests.support.mpi import Mpi, available_mpis
 from tests.support.striping_mount import StripingMount, striping_mount
 
 TARGETS = [4, 1, 5, 2]
-SERVERS = {"lustre": [f"OST{target:04x}" for target in TARGETS]}
+SERVERS = {
+    "lustre": [f"OST{target:04x}" for target in TARGETS],
+    "beegfs": [str(target + 1) for target in TARGETS],  # BeeGFS counts from 1
+}
 SIDE = 384
 
 CLUSTER = """
@@ -131,7 +134,9 @@ def test_a_program_receives_the_same_bytes_from_every_layout(loop: Loop, layout:
     loop.pdla.run("replicate", "plan.json")
     files = loop.files()
     objects = [loop.mounted.objects(file) for file in files]
-    assert [len(own) for own in objects] == groups
+    # BeeGFS stripes only by its directory's chunks; other strips are files of one target each.
+    widths = [len(own) for own in objects]
+    assert widths == groups or (loop.mounted.kind == "beegfs" and widths == [1] * 4)
     assert [target for target, _ in chain(*objects)] == TARGETS
     assert [sum(len(data) for _, data in own) for own in objects] == [file.stat().st_size for file in files]
     assert all(backend_class(loop.mounted.kind).placement(file) for file in files)
@@ -156,11 +161,11 @@ def test_a_byte_that_a_target_has_wrong_is_found(loop: Loop) -> None:
 def test_a_file_that_was_moved_to_other_targets_is_found(loop: Loop) -> None:
     """As by ``lfs migrate`` or ``beegfs-ctl --migrate``."""
     loop.clear()
-    loop.choose("2-D")
+    loop.choose("1-DV")
     loop.pdla.run("replicate", "plan.json")
     file = loop.files()[1]
     loop.mounted.migrate(file, 0, 3)
-    assert [target for target, _ in loop.mounted.objects(file)] == [3, TARGETS[3]]
+    assert [target for target, _ in loop.mounted.objects(file)] == [3]
     (finding,) = loop.pdla.json("verify", "--json", code=1)["findings"]
     assert finding["path"] == str(file)
     assert "was built" in finding["problem"]

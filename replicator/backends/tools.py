@@ -12,7 +12,7 @@ from pdla.replicator.backends.base import PATIENCE
 
 
 class NoToolError(PdlaError):
-    """The tool is not installed."""
+    """The tool is not installed, or it is another version than pdla knows."""
 
 
 def ask(tool: str, *words: str | Path) -> str:

@@ -39,6 +39,7 @@ class StripingMount:
         (self.backing / "pools").mkdir()
         (self.backing / "pools/flash").write_text("4 5 1")
         (self.backing / "pools/disk").write_text("0 2 3")
+        (self.backing / "pools/2").write_text("5 6 2")  # BeeGFS counts from 1
 
     @contextmanager
     def mounted(self, program: Path) -> Iterator[StripingMount]:

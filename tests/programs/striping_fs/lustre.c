@@ -104,4 +104,4 @@ static int set(const char *path, int directory, const char *name, const char *va
     return failed == -EEXIST ? 0 : failed; /* ll_setstripe_ea ignores it */
 }
 
-const struct kind lustre = {.name = "lustre", .strip = 1 << 20, .get = get, .set = set};
+const struct kind lustre = {.name = "lustre", .strip = 1 << 20, .count = 1, .get = get, .set = set};

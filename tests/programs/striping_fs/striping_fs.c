@@ -62,6 +62,25 @@ static int state_of(uint32_t target)
     return read != 1 ? 0 : strcmp(text, "full") ? -EIO : -ENOSPC;
 }
 
+int usable(uint32_t target)
+{
+    return state_of(target) == 0;
+}
+
+int in_pool(unsigned pool, uint32_t number)
+{
+    place path;
+    unsigned found;
+    int has = !pool;
+    snprintf(path, LONGEST, "%s/pools/%u", backing, pool);
+    FILE *file = pool ? fopen(path, "r") : NULL;
+    while (file && !has && fscanf(file, "%u", &found) == 1)
+        has = found == number;
+    if (file)
+        fclose(file);
+    return has;
+}
+
 static int read_layout(int name, struct layout *found)
 {
     memset(found, 0, sizeof *found);
@@ -125,14 +144,12 @@ int make(const char *path, mode_t mode)
 
 static int give_default(const char *path)
 {
-    struct layout layout = {.strip = kind->strip, .count = 1};
-    int failed = 0;
-    for (uint32_t tries = 0; tries < target_count; tries++) { /* on the next one that works */
-        layout.target[0] = __atomic_fetch_add(&next_target, 1, __ATOMIC_RELAXED) % target_count;
-        failed = give(path, &layout);
-        if (failed != -ENOSPC && failed != -EIO)
-            break;
-    }
+    struct layout layout = {.strip = kind->strip};
+    const uint32_t first = __atomic_fetch_add(&next_target, 1, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < target_count && layout.count < kind->count; i++) /* the next ones that work */
+        if (usable((first + i) % target_count))
+            layout.target[layout.count++] = (first + i) % target_count;
+    const int failed = layout.count ? give(path, &layout) : -ENOSPC;
     return failed == -EEXIST ? 0 : failed;
 }
 
@@ -443,10 +460,9 @@ static int on_setxattr(const char *path, const char *name, const char *value, si
 static int on_ioctl(const char *path, unsigned command, void *argument, struct fuse_file_info *info, unsigned flags,
                     void *data)
 {
-    (void)argument;
     (void)info;
     (void)flags;
-    return kind->ioctl ? kind->ioctl(path, command, data) : -ENOTTY;
+    return kind->ioctl ? kind->ioctl(path, command, argument, data) : -ENOTTY;
 }
 
 static void *on_init(struct fuse_conn_info *connection, struct fuse_config *config)

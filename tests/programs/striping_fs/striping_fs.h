@@ -23,15 +23,19 @@ struct layout {
 /* What one of the two file systems does. Functions return 0 or an error number less than 0. */
 struct kind {
     const char *name;
-    uint32_t strip; /* of files that did not ask */
+    uint32_t strip, count; /* of files that did not ask */
     int (*get)(const char *path, int directory, const char *name, char *value, size_t size);
     int (*set)(const char *path, int directory, const char *name, const char *value, size_t size);
-    int (*ioctl)(const char *path, unsigned command, void *data);
+    int (*ioctl)(const char *path, unsigned command, const void *argument, void *data);
 };
 
 extern const struct kind lustre, beegfs;
 
 uint32_t targets(void);
+/* Whether files can be made on a target. */
+int usable(uint32_t target);
+/* Whether a pool has a target with this number; 0: a directory's pool, which has all. */
+int in_pool(unsigned pool, uint32_t number);
 /* The layout of a file; -ENODATA: it has none yet. */
 int layout_of(const char *path, struct layout *found);
 /* Gives a file without a layout this one, and makes its objects. -EEXIST: it has one. -EINVAL: there is no such

@@ -1,0 +1,249 @@
+"""BeeGFS: a component is a file whose chunks are on the storage targets that a layout names (docs/beegfs.md)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from pdla.errors import ConfigError, PdlaError
+from pdla.layouts.striping import component_sizes
+from pdla.model import Layout
+from pdla.mounts import mount_of
+from pdla.replicator.backends import beegfs_ctl
+from pdla.replicator.backends.base import (
+    PATIENCE,
+    Backend,
+    NewComponent,
+    Server,
+    folder_in,
+    make_folder,
+    reserve_space,
+    responds,
+    temporary,
+)
+from pdla.replicator.backends.beegfs_ioctls import Striping, is_beegfs, make_file, striping_of
+from pdla.replicator.backends.tools import NoToolError
+from pdla.units import format_bytes
+
+TRIES = 16
+"""Files to make for each target of a group until one begins at the right target; all fail once in 9 million groups."""
+MOST_TARGETS = 32
+"""Of a file that BeeGFS stripes: more would need too many tries."""
+
+
+class Device(NamedTuple):
+    """A server: the number of a storage target, and that of its storage pool; 0: the pool of the directory."""
+
+    target: int
+    pool: int
+
+
+class BeeGFS(Backend):
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its chunks on the chosen targets.
+
+    BeeGFS takes the targets of a new file from a list, in turn from one that it draws, with the
+    directory's chunk size and at most the directory's number of targets. So a group is one file if
+    its strips are chunks, and the file is made again until its first target is the right one.
+    """
+
+    name = "beegfs"
+    names_servers = True
+    grain = "64K"  # STRIPEPATTERN_MIN_CHUNKSIZE
+
+    def obstacle(self, layout: Layout, size: int) -> str:
+        """Refuse servers that are no targets, and a directory that is not on BeeGFS or does not answer."""
+        if why := super().obstacle(layout, size):
+            return why
+        for server in self.servers:
+            if _device(server) is None:
+                return f"BeeGFS has no server {server.name!r} (give a target as 101, or with its storage pool: 2:101)"
+        return self._unusable
+
+    def rule(self, layout: Layout, size: int) -> Layout:
+        """A file per group if BeeGFS can stripe over its targets as the layout wants; otherwise a file per target."""
+        return layout.by_group if self._is_native(layout) else layout
+
+    def trouble(self, servers: Sequence[Server]) -> str:
+        """Targets that are not listed, not online or not good; or a mount that does not answer."""
+        for directory in {server.directory for server in servers}:
+            if not responds(directory):
+                return f"{directory} has not answered for {PATIENCE:.0f} s (are the servers of BeeGFS up?)"
+        try:
+            found = beegfs_ctl.ask_targets(self._mount)
+        except NoToolError:
+            return ""  # without beegfs-ctl, nobody says more
+        except PdlaError as error:
+            return str(error)
+        for target in sorted({device.target for device in self._devices(servers)}):
+            if target not in found:
+                return f"BeeGFS has no storage target {target} (it has: {_list(sorted(found))})"
+            if why := found[target].why:
+                return f"target {target} of BeeGFS is unusable: {why}"
+        return ""
+
+    @classmethod
+    def placement(cls, path: Path) -> str:
+        """The chunk size and the targets that BeeGFS reports."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return str(striping_of(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """Check that the directory is on a BeeGFS that answers, and that its targets exist."""
+        try:
+            if why := self._unusable or self.trouble(servers):
+                raise PdlaError(why)
+            for directory in {server.directory for server in servers}:
+                make_folder(directory)
+        except OSError as error:
+            raise ConfigError(
+                f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
+            ) from error
+        except PdlaError as error:
+            raise ConfigError(f"pool {self.pool.name}: {error}") from None
+
+    def free(self) -> list[int]:
+        """What beegfs-ctl reports of each target; without it, an equal share of what the file system has."""
+        try:
+            found = beegfs_ctl.ask_targets(self._mount)
+        except NoToolError:
+            status = os.statvfs(self.servers[0].directory)
+            return [status.f_bavail * status.f_frsize // len(self.servers)] * len(self.servers)
+        return [found[device.target].free if device.target in found else 0 for device in self._devices(self.servers)]
+
+    def path(self, name: str, number: int, server: Server) -> Path:
+        """A path in the directory of the pool."""
+        return folder_in(server.directory) / f"{name}.{number}"
+
+    def create(self, component: NewComponent) -> int:
+        """Make the file on its targets; reserve its space if this BeeGFS can."""
+        file = temporary(component.path)
+        self._check_space(component)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = self._place(file, self._devices(component.servers))
+        except OSError as error:
+            raise PdlaError(f"cannot make {file}: {error.strerror}") from error
+        try:
+            reserve_space(descriptor, component.size)
+        except BaseException as error:
+            os.close(descriptor)
+            with suppress(OSError):
+                file.unlink()
+            if isinstance(error, OSError):
+                said = "no space for" if error.errno == errno.ENOSPC else "cannot reserve"
+                raise PdlaError(f"{said} {format_bytes(component.size)} in {file.parent}: {error.strerror}") from error
+            raise
+        return descriptor
+
+    @cached_property
+    def _mount(self) -> Path:
+        mount = mount_of(self.servers[0].directory)
+        return mount.point if mount else Path("/")
+
+    @cached_property
+    def _unusable(self) -> str:
+        """Why the directories of the pool cannot be used; empty if they can."""
+        for directory in dict.fromkeys(server.directory for server in self.servers):
+            if not responds(directory):
+                return f"{directory} has not answered for {PATIENCE:.0f} s"
+            mount = mount_of(directory)
+            if mount is None or mount.point != self._mount:
+                return "pools on different mounts of BeeGFS cannot be striped together"
+            try:
+                descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    found = is_beegfs(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                return f"cannot use {directory}: {error.strerror} (mount or make it)"
+            if not found:
+                return f"{directory} is not on BeeGFS but in {mount.kind} at {mount.point}: mount BeeGFS"
+        return ""
+
+    @cached_property
+    def _defaults(self) -> Striping:
+        """How BeeGFS stripes a new file in the directory: one is made, and removed."""
+        try:
+            probe = make_folder(self.servers[0].directory) / f".striping-{uuid4().hex}"
+            descriptor = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return Striping(0, ())
+        try:
+            return striping_of(descriptor)
+        except (OSError, PdlaError):
+            return Striping(0, ())
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+
+    def _devices(self, servers: Sequence[Server]) -> list[Device]:
+        return [device for device in map(_device, servers) if device is not None]
+
+    def _is_native(self, layout: Layout) -> bool:
+        width = len(layout.strips)
+        if not 1 < width <= MOST_TARGETS or len(set(layout.strips)) > 1 or self._unusable:
+            return False
+        for group in range(layout.servers // width):
+            if len({device.pool for device in self._devices(self.servers[group * width :][:width])}) > 1:
+                return False
+        return layout.strips[0] == self._defaults.chunk and width <= len(self._defaults.targets)
+
+    def _place(self, file: Path, devices: Sequence[Device]) -> int:
+        """A descriptor of the empty file on these targets, beginning with the first."""
+        wanted = tuple(device.target for device in devices)
+        directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for _ in range(TRIES * len(wanted)):
+                make_file(directory, file.parent.name, file.name, wanted, devices[0].pool)
+                descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    found = striping_of(descriptor).targets
+                    if found == wanted:
+                        return descriptor
+                except (OSError, PdlaError) as error:
+                    os.close(descriptor)
+                    file.unlink()
+                    raise PdlaError(f"BeeGFS does not say where {file} is: {error}") from error
+                os.close(descriptor)
+                file.unlink()
+                if sorted(found) != sorted(wanted):
+                    break
+        finally:
+            os.close(directory)
+        servers = [server for server in self.servers if _device(server) in devices]
+        raise PdlaError(
+            f"BeeGFS did not place {file} as asked (wanted targets {_list(wanted)}; got {_list(found)}): "
+            + (self.trouble(servers) or "is a target full, or in another storage pool (give it as POOL:TARGET)?")
+        )
+
+    def _check_space(self, component: NewComponent) -> None:
+        width = len(component.servers)
+        strips = component.strips if width > 1 else (1,)
+        needed = component_sizes(Layout("", width, 1, strips, max(component.size, 1)), component.size)
+        free = dict(zip(self.servers, self.free(), strict=True))
+        for server, size in zip(component.servers, needed, strict=True):
+            if size > free[server]:
+                raise PdlaError(
+                    f"no space for {format_bytes(size)} on target {server.name} of BeeGFS at {self._mount}: it has "
+                    f"{format_bytes(free[server])}"
+                )
+
+
+def _list(targets: Sequence[int]) -> str:
+    return ", ".join(map(str, targets))
+
+
+def _device(server: Server) -> Device | None:
+    matched = re.fullmatch(r"(?:(\d{1,5}):)?(\d{1,5})", server.name)
+    return Device(int(matched[2]), int(matched[1] or 0)) if matched else None
