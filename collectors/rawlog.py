@@ -19,7 +19,7 @@ from pdla.collectors.clocks import align
 from pdla.collectors.rawposix import Operations, PosixCalls
 from pdla.collectors.shared_pointer_order import Log, is_ordered, place
 from pdla.errors import FormatError, PdlaError
-from pdla.file_kinds import LOGS, check
+from pdla.file_kinds import LOGS, check, other_format
 from pdla.model import Int64Array
 from pdla.traces.file_views import View, first_offsets
 from pdla.traces.tables import OPS, RECORD_COLUMNS, categorical, files_frame, operation, records_frame, seconds
@@ -350,7 +350,7 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
     size = path.stat().st_size
     start = path.read_bytes()[:HEADER_SIZE] if size < HEADER_SIZE else _head(path)
     if not start.startswith(MAGIC[: len(start)]) and start.strip(b"\0"):
-        raise FormatError(f"{path} is not a log of the pdla recorder (it does not begin with {MAGIC.decode()})")
+        raise FormatError(f"{path} is not a log of the pdla recorder: {other_format(start, MAGIC)}")
     if size < HEADER_SIZE or not start.strip(b"\0"):
         notes.append(f"{path.name} ends in its header: nothing is known of that process")
         return None
@@ -381,7 +381,8 @@ def _read_posix(process: _Process, files: Mapping[int, int]) -> PosixCalls | Non
         return None
     header = np.frombuffer(_head(path), dtype=HEADER, count=1)[0]
     if header["magic"] != POSIX_MAGIC or header["record_size"] != RECORD.itemsize:
-        raise FormatError(f"{path} is not a log of POSIX calls of the pdla recorder ({POSIX_MAGIC.decode()})")
+        why = other_format(bytes(header["magic"]), POSIX_MAGIC) or "its records have another size"
+        raise FormatError(f"{path} is not a log of POSIX calls of the pdla recorder: {why}")
     known = {number: row for number, row in files.items() if number}
     read = partial(_records, path, int(header["window_records"]), 2**62)
     return PosixCalls(read, process.side.posix_calls, known, int(header["dropped"]))
@@ -478,7 +479,7 @@ def _read_side(path: Path) -> _Side:
     side = _Side()
     data = path.read_bytes() if path.exists() else b""
     if not data.startswith(SIDE_MAGIC[: len(data)]):
-        raise FormatError(f"{path} is not a file of the pdla recorder (it does not begin with {SIDE_MAGIC.decode()})")
+        raise FormatError(f"{path} is not a file of the pdla recorder: {other_format(data, SIDE_MAGIC)}")
     for kind, content in _entries(data):
         try:
             _add_entry(side, kind, content)

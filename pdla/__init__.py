@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pdla.layouts.config import load_cluster
     from pdla.steps import add_run, diagnose, plan, simulate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "add_run",

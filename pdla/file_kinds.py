@@ -164,6 +164,23 @@ def _is_toml(text: str) -> bool:
         return False
 
 
+def other_format(start: bytes, magic: bytes) -> str:
+    """Why a file that begins with ``start`` cannot be read as the format ``magic``, which ends in the version's digit.
+
+    "" if it can.
+
+    >>> other_format(b"PDLAMAP4", b"PDLAMAP3")
+    'it has version 4 of its format, but this pdla reads version 3: update pdla'
+    """
+    found, digit = start[: len(magic)], start[len(magic) - 1 : len(magic)]
+    if found == magic:
+        return ""
+    if found[:-1] != magic[:-1] or not digit.isdigit():
+        return f"it begins with {found!r}, not {magic!r}"
+    what = "update pdla" if digit > magic[-1:] else "use the pdla that wrote it"
+    return f"it has version {digit.decode()} of its format, but this pdla reads version {magic[-1:].decode()}: {what}"
+
+
 def mistaken(path: Path, wanted: str) -> str:
     """Why ``path`` is not the ``wanted`` kind of file; "" if it seems to be one, perhaps a damaged one.
 

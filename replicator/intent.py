@@ -17,6 +17,7 @@ import google_crc32c
 import numpy as np
 
 from pdla.errors import FormatError
+from pdla.file_kinds import other_format
 from pdla.model import Identity
 from pdla.replicator.backends.base import sync_directory
 
@@ -67,8 +68,10 @@ def read_intent(directory: Path) -> Intent | None:
         return None
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
-    if len(image) != RECORD.itemsize or image[:8] != MAGIC:
-        raise FormatError(f"{path} is not the record of an interrupted write-back")
+    if why := other_format(image, MAGIC):
+        raise FormatError(f"{path} is not the record of an interrupted write-back: {why}")
+    if len(image) != RECORD.itemsize:
+        raise FormatError(f"{path} is not the whole record of an interrupted write-back")
     row = np.frombuffer(image, dtype=RECORD)[0]
     if row["checksum"] != google_crc32c.value(image[_CHECKED]):
         raise FormatError(f"{path}, the record of an interrupted write-back, is damaged")

@@ -23,6 +23,7 @@ import google_crc32c
 import numpy as np
 
 from pdla.errors import FormatError
+from pdla.file_kinds import other_format
 from pdla.model import Identity, Int64Array
 
 MAGIC = b"PDLAJNL3"
@@ -123,10 +124,10 @@ def read_journal(path: Path) -> Journal:
         image = path.read_bytes()
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
-    if len(image) < HEADER_SIZE or image[:8] != MAGIC:
-        raise FormatError(
-            f"{path} is not a journal, or is of another version: it begins with {image[:8]!r}, not {MAGIC!r}"
-        )
+    if why := other_format(image, MAGIC):
+        raise FormatError(f"{path} cannot be read as a journal: {why}")
+    if len(image) < HEADER_SIZE:
+        raise FormatError(f"{path} is a damaged journal: it has no whole header")
     header = np.frombuffer(image, dtype=HEADER, count=1)[0]
     if header["checksum"] != google_crc32c.value(image[_CHECKED]):
         raise FormatError(f"{path} is a damaged journal: the checksum of its header is wrong")

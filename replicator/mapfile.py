@@ -21,6 +21,7 @@ from pdla import config
 from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Component, Copy, Replica
 from pdla.errors import FormatError, PdlaError
+from pdla.file_kinds import other_format
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import is_at
@@ -367,8 +368,8 @@ def _read(path: Path) -> bytes:
 def _header(image: bytes) -> Any:
     """The header, if the map is undamaged."""
     header = _records(image, 0, 1, HEADER)[0]
-    if image[:8] != MAGIC:
-        raise FormatError(f"it begins with {image[:8]!r}, not {MAGIC!r}")
+    if why := other_format(image, MAGIC):
+        raise FormatError(why)
     if header["total_size"] != len(image):
         raise FormatError(f"its header says {header['total_size']} bytes, but it has {len(image)}")
     if header["checksum"] != _checksum(image) or header["reserved"].any():
@@ -462,8 +463,10 @@ def _read_state(path: Path, generation: int, originals: int, replicas: int) -> t
     if len(image) not in (want, stale + replicas):  # an earlier version wrote the shorter one
         raise FormatError(f"{path} has {len(image)} bytes instead of the {want} that fit its map")
     header = np.frombuffer(image, dtype=STATE_HEADER, count=1)[0]
+    if why := other_format(image, STATE_MAGIC):
+        raise FormatError(f"{path} is not a state file: {why}")
     counts = (int(header["generation"]), int(header["file_count"]), int(header["replica_count"]))
-    if image[:8] != STATE_MAGIC or counts != (generation, originals, replicas):
+    if counts != (generation, originals, replicas):
         raise FormatError(f"{path} is not the state file of map {generation}")
     files = np.frombuffer(image, dtype=STATE_FILE, count=originals, offset=STATE_HEADER.itemsize)
     return tuple(OriginalState(*row[:4]) for row in files.tolist()), image[stale : stale + replicas]

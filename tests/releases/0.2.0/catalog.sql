@@ -1,0 +1,199 @@
+BEGIN TRANSACTION;
+CREATE TABLE applications (
+	id INTEGER NOT NULL, 
+	digest VARCHAR(64) NOT NULL, 
+	command TEXT NOT NULL, 
+	ranks INTEGER NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (digest)
+);
+INSERT INTO "applications" VALUES(1,'913da1f8df6f8fd47593840d533ba0458cc9873996bf310460abb495b34c232a','',2);
+CREATE TABLE components (
+	id INTEGER NOT NULL, 
+	replica_id INTEGER NOT NULL, 
+	number INTEGER NOT NULL, 
+	path TEXT NOT NULL, 
+	size BIGINT NOT NULL, 
+	inode BIGINT NOT NULL, 
+	mtime_ns BIGINT NOT NULL, 
+	crc32c BIGINT NOT NULL, 
+	placement TEXT DEFAULT '' NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (replica_id, number), 
+	FOREIGN KEY(replica_id) REFERENCES replicas (id) ON DELETE CASCADE
+);
+INSERT INTO "components" VALUES(1,1,0,'/tmp/tmpws6ihrbt/home/pools/0/pdla-replicas-0/d47a214c/1.0',4194304,11158377,1795653491401355600,2920018637,'');
+INSERT INTO "components" VALUES(2,1,1,'/tmp/tmpws6ihrbt/home/pools/1/pdla-replicas-0/d47a214c/1.1',4194304,11158424,1795653491401355600,2734913536,'');
+INSERT INTO "components" VALUES(3,1,2,'/tmp/tmpws6ihrbt/home/pools/2/pdla-replicas-0/d47a214c/1.2',4194304,11158429,1795653491401355600,1560796899,'');
+INSERT INTO "components" VALUES(4,1,3,'/tmp/tmpws6ihrbt/home/pools/3/pdla-replicas-0/d47a214c/1.3',4194304,11158430,1795653491401355600,2125841422,'');
+CREATE TABLE critical (
+	id INTEGER NOT NULL, 
+	path TEXT NOT NULL, 
+	reads JSON NOT NULL, 
+	seen DATETIME NOT NULL, 
+	replica_id INTEGER, 
+	PRIMARY KEY (id), 
+	UNIQUE (path)
+);
+CREATE TABLE extents (
+	component_id INTEGER NOT NULL, 
+	"offset" BIGINT NOT NULL, 
+	length BIGINT NOT NULL, 
+	crc32c BIGINT NOT NULL, 
+	PRIMARY KEY (component_id, "offset"), 
+	FOREIGN KEY(component_id) REFERENCES components (id) ON DELETE CASCADE
+);
+INSERT INTO "extents" VALUES(1,0,4194304,2920018637);
+INSERT INTO "extents" VALUES(2,0,4194304,2734913536);
+INSERT INTO "extents" VALUES(3,0,4194304,1560796899);
+INSERT INTO "extents" VALUES(4,0,4194304,2125841422);
+CREATE TABLE leases (
+	resource VARCHAR(255) NOT NULL, 
+	holder VARCHAR NOT NULL, 
+	token BIGINT NOT NULL, 
+	expires DOUBLE NOT NULL, 
+	PRIMARY KEY (resource)
+);
+CREATE TABLE meta (
+	"key" VARCHAR(32) NOT NULL, 
+	value VARCHAR(64) NOT NULL, 
+	PRIMARY KEY ("key")
+);
+INSERT INTO "meta" VALUES('schema','7');
+INSERT INTO "meta" VALUES('token','d47a214c');
+INSERT INTO "meta" VALUES('generation','1');
+INSERT INTO "meta" VALUES('fence','1');
+CREATE TABLE occurrences (
+	run_id INTEGER NOT NULL, 
+	number INTEGER NOT NULL, 
+	pattern_id INTEGER NOT NULL, 
+	calls BIGINT NOT NULL, 
+	t_start DOUBLE NOT NULL, 
+	t_end DOUBLE NOT NULL, 
+	aspects JSON NOT NULL, 
+	PRIMARY KEY (run_id, number), 
+	FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE, 
+	FOREIGN KEY(pattern_id) REFERENCES patterns (id)
+);
+INSERT INTO "occurrences" VALUES(1,0,1,8,0.007760866,0.017678478,'{"spatial": "strided", "size": "small", "temporal": "random", "period": 0.0, "repetition": "once", "operation": "read-only", "dependences": [], "phases": [0, 0]}');
+CREATE TABLE originals (
+	id INTEGER NOT NULL, 
+	path TEXT NOT NULL, 
+	device BIGINT NOT NULL, 
+	inode BIGINT NOT NULL, 
+	size BIGINT NOT NULL, 
+	mtime_ns BIGINT NOT NULL, 
+	ctime_ns BIGINT NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (device, inode)
+);
+INSERT INTO "originals" VALUES(1,'/tmp/tmpws6ihrbt/data',65024,11068222,16777216,1795653491026839171,1795653491026839171);
+CREATE TABLE patterns (
+	id INTEGER NOT NULL, 
+	digest VARCHAR(64) NOT NULL, 
+	file TEXT NOT NULL, 
+	op VARCHAR(8) NOT NULL, 
+	scope VARCHAR(8) NOT NULL, 
+	ranks INTEGER NOT NULL, 
+	requests BIGINT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	signature JSON NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (digest)
+);
+INSERT INTO "patterns" VALUES(1,'e78fc71b22ced3f6ee33d7cae5b307139d4d4d5df022ef11f547dad52fc96ed3','/tmp/tmpws6ihrbt/slabs.dat','read','global',2,128,16384,'{"file": "/tmp/tmpws6ihrbt/slabs.dat", "op": "read", "collective": true, "start": 0, "length": 128, "loops": [[128, 2], [256, 64]], "ranks": [0, 1], "rank_loops": 1, "calls": 0, "t_start": 0.0, "t_end": 0.0, "growth": []}');
+CREATE TABLE phases (
+	run_id INTEGER NOT NULL, 
+	number INTEGER NOT NULL, 
+	file TEXT NOT NULL, 
+	phase INTEGER NOT NULL, 
+	begins VARCHAR(8) NOT NULL, 
+	t_start DOUBLE NOT NULL, 
+	t_end DOUBLE NOT NULL, 
+	ranks INTEGER NOT NULL, 
+	calls BIGINT NOT NULL, 
+	bytes_read BIGINT NOT NULL, 
+	bytes_written BIGINT NOT NULL, 
+	PRIMARY KEY (run_id, number), 
+	FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE
+);
+INSERT INTO "phases" VALUES(1,0,'/tmp/tmpws6ihrbt/slabs.dat',0,'open',0.007760866,0.017678478,2,8,16384,0);
+CREATE TABLE plans (
+	id INTEGER NOT NULL, 
+	created DATETIME NOT NULL, 
+	document JSON NOT NULL, 
+	PRIMARY KEY (id)
+);
+CREATE TABLE queue (
+	pattern_id INTEGER NOT NULL, 
+	state VARCHAR(16) NOT NULL, 
+	since DATETIME NOT NULL, 
+	plan_id INTEGER, 
+	why TEXT NOT NULL, 
+	PRIMARY KEY (pattern_id), 
+	FOREIGN KEY(pattern_id) REFERENCES patterns (id) ON DELETE CASCADE, 
+	FOREIGN KEY(plan_id) REFERENCES plans (id)
+);
+INSERT INTO "queue" VALUES(1,'queued','2026-11-26 00:38:08.267870',NULL,'');
+CREATE TABLE replicas (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	original_id INTEGER NOT NULL, 
+	signature JSON NOT NULL, 
+	access_map JSON NOT NULL, 
+	layout JSON NOT NULL, 
+	pool VARCHAR NOT NULL, 
+	size BIGINT NOT NULL, 
+	state VARCHAR(16) NOT NULL, 
+	why VARCHAR NOT NULL, 
+	created DATETIME NOT NULL, 
+	purpose VARCHAR(8) NOT NULL, 
+	fence BIGINT NOT NULL, 
+	runs INTEGER NOT NULL, 
+	bytes_read BIGINT NOT NULL, 
+	used DATETIME, 
+	CONSTRAINT replicas_state CHECK (state IN ('planned', 'building', 'valid', 'dirty', 'stale', 'retired')), 
+	CONSTRAINT replicas_purpose CHECK (purpose IN ('read', 'write')), 
+	FOREIGN KEY(original_id) REFERENCES originals (id)
+);
+INSERT INTO "replicas" VALUES(1,1,'{"file": "/tmp/tmpws6ihrbt/data", "op": "read", "collective": true, "start": 0, "length": 4096, "loops": [[4096, 4], [16384, 1024]], "ranks": [0, 1, 2, 3], "rank_loops": 1, "calls": 0, "t_start": 0.0, "t_end": 0.0, "growth": []}','{"loops": [[1024, 16384, 4096], [4, 4096, 4194304]], "start": 0, "length": 4096, "replica_start": 0}','{"pool": "disks", "servers": 4, "groups": 1, "strips": [65536, 65536, 65536, 65536], "section": 4194304}','disks',16777216,'valid','','2026-11-26 00:38:11.262563','read',1,0,0,NULL);
+CREATE TABLE results (
+	id INTEGER NOT NULL, 
+	run VARCHAR(64), 
+	time DATETIME NOT NULL, 
+	report JSON NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "results" VALUES(1,'run.08b54c1c08271c29','2026-11-26 00:38:12.185944','{"version": 1, "command": "mpiexec -n 2 python slabs.py slabs.dat 4 16 64", "ranks": 2, "generation": 1, "map": {"ok": 2}, "unreadable": 0, "killed": 0, "seconds": 0.0, "redirected_calls": 0, "redirected_bytes": 0, "replica_requests": 0, "replica_contiguous": 0, "replica_bytes": 0, "original_requests": 0, "original_contiguous": 0, "passed": [], "files": [], "writes": [], "cache": null, "caches": []}');
+CREATE TABLE runs (
+	id INTEGER NOT NULL, 
+	application_id INTEGER NOT NULL, 
+	trace VARCHAR(64) NOT NULL, 
+	path TEXT NOT NULL, 
+	source VARCHAR(16) NOT NULL, 
+	started DATETIME, 
+	analyzed DATETIME NOT NULL, 
+	mpi VARCHAR NOT NULL, 
+	hosts JSON NOT NULL, 
+	environment JSON NOT NULL, 
+	files JSON NOT NULL, 
+	requests BIGINT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	PRIMARY KEY (id), 
+	FOREIGN KEY(application_id) REFERENCES applications (id), 
+	UNIQUE (trace)
+);
+INSERT INTO "runs" VALUES(1,1,'20d2faa6020b9ae1dff03a469e8d1fae56bc12d5c8da462b387d58d286d27f4b','/tmp/w/install/tests/releases/0.2.0/run.h5','pdla','2026-11-26 00:38:05.397665','2026-11-26 00:38:08.262545','MPICH Version: 5.0.2','["vm"]','{}','["/tmp/tmpws6ihrbt/slabs.dat"]',128,16384);
+CREATE TABLE simulations (
+	id INTEGER NOT NULL, 
+	time DATETIME NOT NULL, 
+	answer JSON NOT NULL, 
+	PRIMARY KEY (id)
+);
+CREATE UNIQUE INDEX ix_results_run ON results (run);
+CREATE INDEX ix_replicas_original_id ON replicas (original_id);
+CREATE INDEX ix_runs_application_id ON runs (application_id);
+CREATE INDEX ix_queue_state ON queue (state);
+CREATE INDEX ix_occurrences_pattern_id ON occurrences (pattern_id);
+DELETE FROM "sqlite_sequence";
+INSERT INTO "sqlite_sequence" VALUES('replicas',1);
+COMMIT;
