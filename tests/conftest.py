@@ -35,13 +35,14 @@ from tests.support.namespace_nodes import nodes
 from tests.support.orangefs_servers import orangefs_servers
 from tests.support.postgresql_server import own_postgresql, postgresql_server
 from tests.support.recorded_programs import Recorder
+from tests.support.slurm_cluster import slurm
 
 # The machine may be busy: a slow example is no failure. More of them: pytest --hypothesis-profile thorough.
 settings.register_profile("pdla", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("pdla")
 
-__all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server"]  # fixtures
+__all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server", "slurm"]  # fixtures
 
 SLOWEST = (
     *("test_failing_calls", "test_critical_reads", "test_mpiio", "test_leases", "test_stub", "test_daemon"),
