@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from pdla.collectors.reading import Progress, Reading
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import CSV, PARQUET, check
 from pdla.model import Int64Array
@@ -32,17 +34,18 @@ from pdla.traces.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import parquet
 
 HEADER = ("rank", "file", "op", "offset", "length", "t_start", "t_end")
 COLLECTIVE = "collective"
 """A column that may be missing."""
 
 
-def import_csv(path: str | os.PathLike[str]) -> Trace:
+def import_csv(path: str | os.PathLike[str], progress: Progress | None = None) -> Trace:
     """The accesses in a CSV file with the columns of ``HEADER``: bytes as whole numbers, seconds since the start.
 
     A column ``collective`` (true or false) may follow; other columns are ignored. Lines of one rank
-    may be in any order; they are sorted by t_start.
+    may be in any order; they are sorted by t_start. ``progress`` is told how many bytes are read.
 
     Raises:
         PdlaError: the file cannot be read.
@@ -52,7 +55,8 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
     check(source, CSV)
     rows: list[tuple[int, str, int, int, int, float, float, bool]] = []
     try:
-        with source.open(newline="", encoding="utf-8-sig") as file:
+        stream = Reading([source], progress).open(source)
+        with io.TextIOWrapper(stream, newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, strict=True)
             header = tuple(name.strip() for name in next(lines, []))
             if not set(HEADER) <= set(header):
@@ -124,11 +128,12 @@ def _time(name: str, text: str) -> float:
     return value
 
 
-def import_parquet(path: str | os.PathLike[str]) -> Trace:
+def import_parquet(path: str | os.PathLike[str], progress: Progress | None = None) -> Trace:
     """The accesses in a Parquet file with the columns of ``HEADER``, as in import_csv; other columns are ignored.
 
     ``rank``, ``offset`` and ``length`` are integers of any size, the times any numbers, ``file``
-    and ``op`` text. A column ``collective`` of booleans may be there.
+    and ``op`` text. A column ``collective`` of booleans may be there. ``progress`` is told how many
+    rows are read.
 
     Raises:
         PdlaError: the file cannot be read, or pyarrow is not installed.
@@ -148,7 +153,7 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
             if missing := [name for name in HEADER if name not in names]:
                 wanted, got = ",".join(HEADER), ",".join(names) or "nothing"
                 raise FormatError(f"{source} has no column {missing[0]}: it needs {wanted} (got {got})")
-            table = opened.read(columns=[name for name in (*HEADER, COLLECTIVE) if name in names])
+            table = _whole_table(opened, [name for name in (*HEADER, COLLECTIVE) if name in names], progress)
     except OSError as error:
         raise PdlaError(f"cannot read {source}: {error.strerror or error}") from None
     except ArrowException as error:
@@ -186,6 +191,19 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
         nanoseconds(end),
         collective,
     )
+
+
+def _whole_table(opened: parquet.ParquetFile, columns: Sequence[str], progress: Progress | None) -> pa.Table:
+    """These columns, read a row group at a time."""
+    import pyarrow as pa
+
+    groups, done = [], 0
+    for number in range(opened.num_row_groups):
+        groups.append(opened.read_row_group(number, columns=columns))
+        done += groups[-1].num_rows
+        if progress:
+            progress("reading", done, opened.metadata.num_rows)
+    return pa.concat_tables(groups) if groups else opened.read(columns=columns)
 
 
 def _column(

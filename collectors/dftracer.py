@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pdla.collectors.imported_calls import APPEND, UNKNOWN, Calls, OpenFiles
+from pdla.collectors.reading import Progress, Reading
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import DFTRACER, check, kind_of
 from pdla.traces.tables import MOST_RANKS
@@ -79,10 +80,10 @@ class _Reader:
         self._files: dict[object, int] = {}
         self._hosts: dict[int, object] = {}
 
-    def read(self, log: Path) -> None:
+    def read(self, log: Path, reading: Reading) -> None:
         """Add the events of a file."""
         self._hosts = {}
-        for number, line in enumerate(_lines(log), 1):
+        for number, line in enumerate(_lines(log, reading), 1):
             text = line.strip().rstrip(b",")
             if text in (b"", b"[", b"]"):
                 continue
@@ -167,11 +168,12 @@ class _Reader:
         return distinct.pop() if len(distinct) == 1 else None
 
 
-def import_dftracer(path: str | os.PathLike[str]) -> Trace:
+def import_dftracer(path: str | os.PathLike[str], progress: Progress | None = None) -> Trace:
     """The POSIX and STDIO calls in a trace of DFTracer: a .pfw or .pfw.gz file, or a directory of them.
 
     DFTracer does not record where a read or write begins. That follows from the calls before it,
-    unless the file is appended to, or is open several times in the process.
+    unless the file is appended to, or is open several times in the process. ``progress`` is told
+    how many bytes are read.
 
     Raises:
         PdlaError: the trace cannot be read, or has no call.
@@ -179,9 +181,12 @@ def import_dftracer(path: str | os.PathLike[str]) -> Trace:
     """
     source = Path(path)
     reader = _Reader()
-    for log in _logs(source):
+    logs = _logs(source)
+    for log in logs:
         check(log, DFTRACER)
-        reader.read(log)
+    reading = Reading(logs, progress)
+    for log in logs:
+        reader.read(log, reading)
     used = {process: events for process, events in reader.processes.items() if len(events.columns["time"])}
     numbered = _numbered(reader, list(used))
     ranks = numbered or _in_order(reader, list(used))
@@ -227,11 +232,11 @@ def _logs(source: Path) -> list[Path]:
     return logs
 
 
-def _lines(log: Path) -> Iterator[bytes]:
+def _lines(log: Path, reading: Reading) -> Iterator[bytes]:
     try:
         with log.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(log) if packed else log.open("rb") as lines:
+        with reading.open(log) as stream, gzip.open(stream) if packed else stream as lines:
             yield from lines
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FormatError(f"{log} is cut short or damaged: {error}") from None

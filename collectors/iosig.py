@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pdla.collectors.reading import Progress, Reading
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import IOSIG, check
 from pdla.traces.file_views import View
@@ -63,8 +65,10 @@ class _Record(NamedTuple):
     t_end: float
 
 
-def import_iosig(path: str | os.PathLike[str]) -> Trace:
+def import_iosig(path: str | os.PathLike[str], progress: Progress | None = None) -> Trace:
     """The calls in an IOSIG trace: one text file, or a directory with a file for each rank.
+
+    ``progress`` is told how many bytes are read.
 
     Raises:
         PdlaError: the trace cannot be read.
@@ -75,7 +79,8 @@ def import_iosig(path: str | os.PathLike[str]) -> Trace:
         check(source, IOSIG)
     try:
         logs = _logs(source)
-        records = [record for log in logs for record in _read(log)]
+        reading = Reading(logs, progress)
+        records = [record for log in logs for record in _read(log, reading)]
     except OSError as error:
         raise PdlaError(f"cannot read {error.filename or source}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -94,11 +99,11 @@ def _logs(source: Path) -> list[Path]:
     return logs
 
 
-def _read(log: Path) -> Iterator[_Record]:
+def _read(log: Path, reading: Reading) -> Iterator[_Record]:
     named = _RANK_IN_NAME.search(log.name)
     rank_of_name = int(named[1] or named[2]) if named else 0
     paths: dict[str, str] = {}
-    with log.open(encoding="utf-8") as lines:
+    with io.TextIOWrapper(reading.open(log), encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             found = _FIRST.fullmatch(line) or _LAST.fullmatch(line)
             if not found:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.collectors.imported_calls import APPEND, UNKNOWN, Calls, OpenFiles
+from pdla.collectors.reading import Progress
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import RECORDER, check
 from pdla.model import Int64Array
@@ -64,11 +65,12 @@ class _Call(NamedTuple):
     end: int
 
 
-def import_recorder(path: str | os.PathLike[str]) -> Trace:
+def import_recorder(path: str | os.PathLike[str], progress: Progress | None = None) -> Trace:
     """The reads and writes in a trace directory of Recorder, versions 2.3 to 3.
 
     A file has its MPI-IO calls, if the place and the size of all are known, otherwise its POSIX
-    calls: Recorder does not record derived datatypes, and so no file views.
+    calls: Recorder does not record derived datatypes, and so no file views. ``progress`` is told how
+    many ranks are read.
 
     Raises:
         PdlaError: the trace cannot be read, or has no read or write.
@@ -78,14 +80,14 @@ def import_recorder(path: str | os.PathLike[str]) -> Trace:
     check(source, RECORDER)
     try:
         directory = _Directory(source)
-        return _trace(source, directory)
+        return _trace(source, directory, progress)
     except OSError as error:
         raise PdlaError(f"cannot read {error.filename or source}: {error.strerror}") from None
     except (struct.error, zlib.error, IndexError, KeyError, ValueError, OverflowError, MemoryError) as error:
         raise FormatError(f"the Recorder trace {source} is cut short or damaged: {error or 'too large'}") from None
 
 
-def _trace(source: Path, directory: _Directory) -> Trace:
+def _trace(source: Path, directory: _Directory, progress: Progress | None) -> Trace:
     calls, streams = Calls(), False
     for rank in range(directory.ranks):
         for mpi, function, file, offset, length, start, end in _calls(directory, rank):
@@ -94,6 +96,8 @@ def _trace(source: Path, directory: _Directory) -> Trace:
                 *(rank, function, file, offset, length, start, end), mpi=mpi, collective=shared, moved_known=False
             )
             streams |= function in _STREAMS
+        if progress:
+            progress("reading", rank + 1, directory.ranks)
     if not len(calls):
         raise PdlaError(f"{source} has no read or write")
     notes = list(_NOTES)

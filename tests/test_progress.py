@@ -15,11 +15,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from pdla.collectors import workloads
+from pdla.collectors.csv_parquet import import_csv, import_parquet
+from pdla.collectors.dftracer import import_dftracer
+from pdla.collectors.iosig import import_iosig
+from pdla.collectors.recorder import import_recorder
 from pdla.collectors.tracefile import write_trace
 from tests.conftest import PDLA, Pdla
+
+SAMPLES = Path(__file__).parent / "samples"
 
 VERB = """
 import sys, time
@@ -161,6 +168,58 @@ def test_a_simulation_heeds_ctrl_c_at_once(tmp_path: Path, options: list[str]) -
     assert told.count("pdla: stopped by SIGINT\r\n") == told.count("stopped") == 1
     assert "Traceback" not in told
     assert seconds < 2  # on a machine that is busy with other tests
+
+
+def long_csv(directory: Path, lines: int = 1_000_000) -> Path:
+    """A file whose import takes some seconds."""
+    file = directory / "accesses.csv"
+    line = "0,/data/a,read,0,65536,0.5,0.75\n"
+    file.write_text("rank,file,op,offset,length,t_start,t_end\n" + line * lines)
+    return file
+
+
+def test_an_import_shows_how_far_it_is_and_heeds_ctrl_c_at_once(tmp_path: Path) -> None:
+    accesses = long_csv(tmp_path)
+    told, seconds = stopped([PDLA, "import", "csv", accesses, "-o", tmp_path / "run.h5"], "reading")
+    assert told.count("pdla: stopped by SIGINT\r\n") == told.count("stopped") == 1
+    assert "Traceback" not in told
+    assert seconds < 2  # on a machine that is busy with other tests
+    assert list(tmp_path.iterdir()) == [accesses]
+
+
+def test_an_import_shows_no_progress_without_a_terminal(tmp_path: Path) -> None:
+    accesses = long_csv(tmp_path, 200_000)
+    done = subprocess.run(
+        [PDLA, "import", "csv", accesses, "-o", tmp_path / "run.h5"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
+IMPORTS = {
+    "csv": lambda path, progress: import_csv(path / "a.csv", progress),
+    "parquet": lambda path, progress: import_parquet(path / "a.parquet", progress),
+    "iosig": lambda path, progress: import_iosig(path / "iosig", progress),
+    "dftracer": lambda path, progress: import_dftracer(SAMPLES / "dftracer", progress),
+    "recorder": lambda path, progress: import_recorder(SAMPLES / "recorder-2.3", progress),
+}
+
+
+@pytest.mark.parametrize("source", IMPORTS)
+def test_an_import_tells_how_much_is_read_up_to_all_of_it(source: str, tmp_path: Path) -> None:
+    (tmp_path / "iosig").mkdir()
+    for rank in range(2):
+        record = f"MPI_READ 1 0 512 {rank}.0 {rank}.5 /data/a\n"
+        (tmp_path / f"iosig/mpiio_trace_rank-{rank}.out").write_text(record * 10_000)
+    long_csv(tmp_path, 10_000).rename(tmp_path / "a.csv")
+    if source == "parquet":
+        pytest.importorskip("pyarrow")
+        pd.read_csv(tmp_path / "a.csv").to_parquet(tmp_path / "a.parquet", row_group_size=1000)
+    told: list[tuple[str, int, int]] = []
+    assert len(IMPORTS[source](tmp_path, lambda *said: told.append(said)).records)
+    (total,) = {whole for _, _, whole in told}
+    done = [part for _, part, _ in told]
+    assert {what for what, _, _ in told} == {"reading"}
+    assert len(told) > 1 and done == sorted(done) and done[-1] == total
 
 
 def test_a_sweep_that_was_started_to_ignore_ctrl_c_goes_on(tmp_path: Path) -> None:
