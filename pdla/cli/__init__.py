@@ -50,7 +50,7 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
-            return None
+            return super().get_command(ctx, cmd_name)
         verb = resolve_name(f"pdla.cli.{VERBS[cmd_name]}")
         assert isinstance(verb, click.Command)
         return verb
