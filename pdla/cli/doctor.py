@@ -35,8 +35,9 @@ EXTRAS = ("mpi4py", "darshan", "otf2", "pyarrow", "psycopg")
 @click.option(
     "--bundle", "bundle_path", type=Output(), metavar="FILE", help="Write what to send with a report of a bug, as JSON."
 )
+@click.option("--backend", metavar="NAME", help="Test this storage back end in DIR: lustre or beegfs.")
 @json_option
-def doctor(directories: tuple[Path, ...], bundle_path: Path | None, as_json: bool) -> None:
+def doctor(directories: tuple[Path, ...], bundle_path: Path | None, backend: str | None, as_json: bool) -> None:
     """Check what works on this machine, or in directories.
 
     The check records a tiny MPI-IO program of two ranks under each MPI that it finds, and compares
@@ -44,7 +45,17 @@ def doctor(directories: tuple[Path, ...], bundle_path: Path | None, as_json: boo
 
     With DIR it checks instead what the file system of each directory can do, and says what follows.
     With mpiexec -n 2 pdla doctor DIR, it also compares what several nodes see.
+
+    With --backend it makes small replicas in DIR on such storage, in every layout, asks where they
+    are, reads them back, and removes them.
     """
+    if backend is not None:
+        if len(directories) != 1 or bundle_path:
+            raise click.UsageError("give one directory with --backend")
+        from pdla.cli.backend_test import test_backend
+
+        test_backend(backend, directories[0].absolute(), as_json)
+        return
     if directories and bundle_path:
         raise click.UsageError("give directories, or --bundle, not both")
     if directories:

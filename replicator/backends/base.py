@@ -29,6 +29,19 @@ class Server(NamedTuple):
     name: str
 
 
+class FoundServer(NamedTuple):
+    """A server that the storage lists.
+
+    ``kind`` is "hdd" or "ssd", ``group`` the storage's own pool of servers, if it has any, and
+    ``why`` why no file can be made there; empty if one can.
+    """
+
+    name: str
+    kind: str
+    group: str = ""
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class NewComponent:
     """A file to make: ``size`` bytes at ``path``, on one server, or striped by the storage over several.
@@ -106,6 +119,24 @@ class Backend(ABC):
             PdlaError: likewise.
         """
         return ""
+
+    @classmethod
+    def witness(cls, path: Path) -> str:
+        """Not required. What the storage's own tool says of a component, in the words of ``placement``.
+
+        Empty if there is no tool.
+        """
+        return ""
+
+    @classmethod
+    def found_servers(cls, directory: Path) -> list[FoundServer]:
+        """Not required. The servers of the storage that a directory is on, as ``servers`` of a pool names them.
+
+        Raises:
+            ConfigError: this back end cannot list its servers.
+            PdlaError: the storage cannot be asked.
+        """
+        raise ConfigError(f"backend {cls.name!r} cannot list its servers")
 
     @abstractmethod
     def prepare(self, servers: Sequence[Server]) -> None:

@@ -20,6 +20,7 @@ from pdla.replicator.backends import beegfs_ctl
 from pdla.replicator.backends.base import (
     PATIENCE,
     Backend,
+    FoundServer,
     NewComponent,
     Server,
     folder_in,
@@ -29,7 +30,7 @@ from pdla.replicator.backends.base import (
     temporary,
 )
 from pdla.replicator.backends.beegfs_ioctls import Striping, is_beegfs, make_file, striping_of
-from pdla.replicator.backends.tools import NoToolError
+from pdla.replicator.backends.tools import NoToolError, ask
 from pdla.units import format_bytes
 
 TRIES = 16
@@ -97,6 +98,23 @@ class BeeGFS(Backend):
         finally:
             os.close(descriptor)
 
+    @classmethod
+    def witness(cls, path: Path) -> str:
+        """What ``beegfs-ctl --getentryinfo`` says."""
+        try:
+            return str(beegfs_ctl.striping(ask("beegfs-ctl", "--getentryinfo", path)))
+        except NoToolError:
+            return ""
+
+    @classmethod
+    def found_servers(cls, directory: Path) -> list[FoundServer]:
+        """The targets that ``beegfs-ctl --listtargets`` lists. It does not say which are SSDs."""
+        if why := _not_beegfs(directory):
+            raise ConfigError(why)
+        mount = mount_of(directory)
+        found = beegfs_ctl.ask_targets(mount.point if mount else directory)
+        return [FoundServer(str(target), "hdd", "", one.why) for target, one in sorted(found.items())]
+
     def prepare(self, servers: Sequence[Server]) -> None:
         """Check that the directory is on a BeeGFS that answers, and that its targets exist."""
         try:
@@ -159,16 +177,8 @@ class BeeGFS(Backend):
             mount = mount_of(directory)
             if mount is None or mount.point != self._mount:
                 return "pools on different mounts of BeeGFS cannot be striped together"
-            try:
-                descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    found = is_beegfs(descriptor)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                return f"cannot use {directory}: {error.strerror} (mount or make it)"
-            if not found:
-                return f"{directory} is not on BeeGFS but in {mount.kind} at {mount.point}: mount BeeGFS"
+            if why := _not_beegfs(directory):
+                return why
         return ""
 
     @cached_property
@@ -238,6 +248,23 @@ class BeeGFS(Backend):
                     f"no space for {format_bytes(size)} on target {server.name} of BeeGFS at {self._mount}: it has "
                     f"{format_bytes(free[server])}"
                 )
+
+
+def _not_beegfs(directory: Path) -> str:
+    """Why a directory is none on BeeGFS; empty if it is one."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = is_beegfs(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return f"cannot use {directory}: {error.strerror} (mount or make it)"
+    if found:
+        return ""
+    mount = mount_of(directory)
+    where = f"in {mount.kind} at {mount.point}" if mount else "elsewhere"
+    return f"{directory} is not on BeeGFS but {where}: mount BeeGFS"
 
 
 def _list(targets: Sequence[int]) -> str:

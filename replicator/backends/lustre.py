@@ -22,6 +22,7 @@ from pdla.replicator.backends import lfs
 from pdla.replicator.backends.base import (
     PATIENCE,
     Backend,
+    FoundServer,
     NewComponent,
     Server,
     folder_in,
@@ -96,6 +97,26 @@ class Lustre(Backend):
         """The strip and the OSTs that Lustre reports."""
         return str(decode(os.getxattr(path, ATTRIBUTE)))
 
+    @classmethod
+    def witness(cls, path: Path) -> str:
+        """What ``lfs getstripe -y`` says."""
+        try:
+            return str(lfs.striping(ask("lfs", "getstripe", "-y", path)))
+        except NoToolError:
+            return ""
+
+    @classmethod
+    def found_servers(cls, directory: Path) -> list[FoundServer]:
+        """The OSTs that ``lfs df -v`` lists, each in the first OST pool that has it."""
+        mount = _lustre_at(directory)
+        pools = lfs.ask_pools(mount)
+        found = []
+        for ost, (_, why, nonrotational) in sorted(lfs.ask_osts(mount, "-v").items()):
+            group = next((name for name, members in pools.items() if ost in members), "")
+            name = f"{group}:OST{ost:04x}" if group else f"OST{ost:04x}"
+            found.append(FoundServer(name, "ssd" if nonrotational else "hdd", group, why))
+        return found
+
     def prepare(self, servers: Sequence[Server]) -> None:
         """Check that the directory is on a Lustre that answers, and that its OSTs and their pools exist."""
         try:
@@ -162,13 +183,8 @@ class Lustre(Backend):
             mount = mount_of(directory)
             if mount is None or mount.point != self._mount:
                 return "pools on different mounts of Lustre cannot be striped together"
-            try:
-                os.getxattr(directory, ATTRIBUTE)
-            except OSError as error:
-                if error.errno == errno.EOPNOTSUPP:
-                    return f"{directory} is not on Lustre but in {mount.kind} at {mount.point}: mount Lustre"
-                if error.errno != errno.ENODATA:  # a directory without a striping of its own
-                    return f"cannot use {directory}: {error.strerror} (mount or make it)"
+            if why := _not_lustre(directory):
+                return why
         return ""
 
     @cached_property
@@ -261,6 +277,32 @@ class Lustre(Backend):
                 has = ", ".join(f"OST{ost:04x}" for ost in pools[device.pool])
                 return f"OST{device.ost:04x} is not in the OST pool {device.pool} (it has: {has})"
         return ""
+
+
+def _lustre_at(directory: Path) -> Path:
+    """The mount point of the Lustre that a directory is on.
+
+    Raises:
+        ConfigError: it is on another file system.
+    """
+    if why := _not_lustre(directory):
+        raise ConfigError(why)
+    mount = mount_of(directory)
+    return mount.point if mount else Path("/")
+
+
+def _not_lustre(directory: Path) -> str:
+    """Why a directory is none on Lustre; empty if it is one."""
+    try:
+        os.getxattr(directory, ATTRIBUTE)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            mount = mount_of(directory)
+            where = f"in {mount.kind} at {mount.point}" if mount else "elsewhere"
+            return f"{directory} is not on Lustre but {where}: mount Lustre"
+        if error.errno != errno.ENODATA:  # a directory without a striping of its own
+            return f"cannot use {directory}: {error.strerror} (mount or make it)"
+    return ""
 
 
 def _device(server: Server) -> Device | None:
