@@ -1,12 +1,13 @@
 """Whether remedies bring what findings say: each finding's command is executed, and its run measured: docs/findings.md.
 
-    python -m benchmarks.remedies [--storage disks seeking node] [--only 'IOR*'] [--amount 64M] [--write]
+    python -m benchmarks.remedies [--storage disks seeking node] [--only 'IOR*'] [--amount 64M] [--rounds 3] [--write]
 
 Programs with one fault each run natively under `pdla trace --posix`. pdla plans for the storage and finds what costs
 time, as `pdla report` does. Then the command of the finding runs in a shell as it is printed, under the recorder, too.
-No run finds anything in memory. What is compared are the seconds in I/O of the slowest rank, in both traces. This keeps
-what it measured in build/remedies.json and prints a table of all that is there; --write puts it into the page. It
-needs root; storage that is not possible here is named and skipped.
+No run finds anything in memory. What is compared are the seconds in I/O of the slowest rank, in both traces. All of
+that is repeated in --rounds, each with new files. This keeps what it measured in build/remedies.json and prints a table
+of all that is there; --write puts it into the page. It needs root; storage that is not possible here is named and
+skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import argparse
 import fnmatch
 import json
 import os
+import re
 import shutil
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -31,7 +34,7 @@ from benchmarks.processes import end_on_signals, output_of
 from benchmarks.results import BENCH
 from benchmarks.seeking import seeking_disks, seeking_obstacle
 from benchmarks.ssd_cache_runs import make_synchronous
-from benchmarks.storage import Directories, throttled_disks
+from benchmarks.storage import CLIENT, Directories, throttled_disks
 from benchmarks.throttled import obstacle
 from pdla.collectors.tracefile import read_trace
 from pdla.errors import PdlaError
@@ -74,7 +77,7 @@ class Fault:
     """A program with a fault: the kind of its finding, and the storage on which it costs time.
 
     ``options`` are those of the program, ``hints`` those of ROMIO that it has without the remedy, and ``size`` the
-    bytes of each of its ``files``.
+    bytes of each of its ``files``. Its remedy's command names ``remedy``, if there are several.
     """
 
     kind: str
@@ -85,6 +88,8 @@ class Fault:
     size: int
     files: int = 1
     hints: Mapping[str, str] = field(default_factory=dict)
+    ranks: int = RANKS
+    remedy: str = ""
 
     @property
     def name(self) -> str:
@@ -112,14 +117,19 @@ def on_heads(scratch: Path, size: int) -> Iterator[Opened]:
         make_synchronous(storage)
         for server in storage.servers["ssd"]:
             output_of(["mount", "-o", "remount,sync,nobarrier", server])
-        yield _opened(storage, "client_sync = true\n")
+        opened = _opened(storage, "client_sync = true\n")
+        # They serve the nearest request first (seeking_disk/disk.c).
+        yield opened._replace(cluster=re.sub(r"(\[pools\.\w+\]\n)", r'\1queue = "elevator"\n', opened.cluster))
 
 
 @contextmanager
 def on_node(scratch: Path, size: int) -> Iterator[Opened]:
     """A node with a device of its own, and a disk for originals."""
     with nodes_on_disks(scratch, 1, size) as nodes:
-        yield Opened(nodes.cluster(RANKS, "node"), nodes.originals, nodes.place, nodes.unlimited, nodes.drop_caches)
+        # Synchronous mounts have a page cache, too.
+        cluster = nodes.cluster(2 * RANKS, "node").replace("[clients]\n", f"[clients]\n{CLIENT}client_sync = true\n")
+        cluster = cluster.replace("sieve_read = 0\nsieve_write = 0\n", "", 1)
+        yield Opened(cluster, nodes.originals, nodes.place, nodes.unlimited, nodes.drop_caches)
 
 
 def _opened(storage: Directories, client: str = "") -> Opened:
@@ -145,83 +155,73 @@ STORAGES = {
 
 def faults(amount: int) -> list[Fault]:
     """All programs; each accesses about so many bytes."""
-    each = amount // RANKS
-    small, medium, odd = 16 * KiB, 256 * KiB, 65 * KiB
-    alternating, every_other = ("--numTasks", str(RANKS)), ("--numTasks", str(2 * RANKS))
+    small, medium = 16 * KiB, 256 * KiB
     points = round((amount / 4) ** (1 / 3)) // 16 * 16
-    turns = ("-t", str(small), "-s", str(each // small))
-    large = ("-t", str(4 * MiB), "-s", str(max(each // (4 * MiB), 1)), "--bufferSize", str(4 * MiB))
+    write, durable = ("--writeFile",), ("--writeFile", "--fsync")
+    collective = (*VIEW, "--collective")
+
+    def ior(
+        kind: str, storage: str, title: str, size: int, shape: str, *options: str, ranks: int = RANKS, **more: Any
+    ) -> Fault:
+        """IOR with transfers of ``size`` bytes: "turns" of the ranks, with "gaps" of as many more, or at "random"."""
+        each = amount // ranks
+        if shape == "random":
+            words = ("-b", str(each // 2 // size * size), "-t", str(size), "-z")
+        else:
+            tasks = ranks * (2 if shape == "gaps" else 1)
+            words = ("-t", str(size), "-s", str(max(each // size, 1)), "--numTasks", str(tasks))
+        return Fault(kind, storage, f"IOR, {title}", "ior", (*words, *options), 2 * amount, ranks=ranks, **more)
+
+    def coll_perf(title: str, files: int, pause: int, ranks: int = RANKS) -> Fault:
+        words = ("--asize", str(points), "--files", str(files), "--pause", str(pause), "--collective", *write)
+        name, size = f"coll_perf, {title}", 4 * points**3
+        return Fault("hideable", "node", name, "coll_perf", (*words, *VIEW[1:]), size, files, ranks=ranks)
+
+    def large(storage: str, title: str, size: int, *options: str, op: str = "read", ranks: int = RANKS) -> Fault:
+        words = ("--bufferSize", str(size), "--collective", *options)
+        hints = {f"romio_cb_{op}": "enable"}
+        return ior("collective-useless", storage, title, size, "turns", *words, hints=hints, ranks=ranks)
+
+    def buffers(title: str, *options: str, buffer: int = 64 * KiB, ranks: int = RANKS) -> Fault:
+        hints = {"cb_buffer_size": str(buffer)}
+        words = (*collective, *options)
+        return ior("hints", "seeking", title, small, "turns", *words, hints=hints, ranks=ranks, remedy="cb_buffer_size")
+
+    def aggregator(title: str, *options: str, ranks: int = RANKS) -> Fault:
+        words = (*collective, *options)
+        return ior("hints", "seeking", title, small, "turns", *words, ranks=ranks, remedy="cb_nodes")
+
     return [
-        Fault("small-strided", "disks", "IOR, 16 KiB, gaps, reads", "ior", (*turns, *every_other), 2 * amount),
-        Fault("small-strided", "seeking", "IOR, 16 KiB, gaps, reads", "ior", (*turns, *every_other), 2 * amount),
-        Fault(
-            "interleaved",
-            "seeking",
-            "IOR, 256 KiB, in turns, reads",
-            "ior",
-            ("-t", str(medium), "-s", str(2 * each // medium)),
-            2 * amount,
-        ),
-        Fault("independent", "seeking", "IOR, 16 KiB, in turns, reads", "ior", (*turns, *alternating), amount),
-        Fault(
-            "small",
-            "seeking",
-            "IOR, 16 KiB, at random, writes",
-            "ior",
-            ("-b", str(each // 2), "-t", str(small), "-z", "--writeFile"),
-            amount // 2,
-        ),
-        Fault(
-            "fragments",
-            "seeking",
-            "IOR, 65 KiB, at random, writes",
-            "ior",
-            ("-b", str(each // odd * odd), "-t", str(odd), "-z", "--writeFile"),
-            amount,
-        ),
-        Fault(
-            "hints",
-            "seeking",
-            "IOR, 16 KiB, collective reads, an aggregator",
-            "ior",
-            (*turns, *VIEW, "--collective"),
-            amount,
-        ),
-        Fault(
-            "hints",
-            "seeking",
-            "IOR, 16 KiB, collective reads, buffers of 64 KiB",
-            "ior",
-            (*turns, *VIEW, "--collective"),
-            amount,
-            hints={"cb_buffer_size": str(64 * KiB)},
-        ),
-        Fault(
-            "read-modify-write",
-            "disks",
-            "IOR, 256 KiB, gaps, through a view, writes",
-            "ior",
-            ("-t", str(medium), "-s", str(each // medium), *every_other, *VIEW, "--writeFile", "--fsync"),
-            2 * amount,
-        ),
-        Fault(
-            "hideable",
-            "node",
-            "coll_perf, computing after each of 3 files",
-            "coll_perf",
-            ("--asize", str(points), "--files", "3", "--pause", "3000", "--collective", "--writeFile", *VIEW[1:]),
-            4 * points**3,
-            files=3,
-        ),
-        Fault(
-            "collective-useless",
-            "disks",
-            "IOR, 4 MiB, collective reads",
-            "ior",
-            (*large, "--collective"),
-            amount,
-            hints={"romio_cb_read": "enable"},
-        ),
+        ior("small-strided", "disks", "16 KiB, gaps, reads", small, "gaps"),
+        ior("small-strided", "seeking", "16 KiB, gaps, reads", small, "gaps"),
+        ior("interleaved", "seeking", "256 KiB, in turns, reads", medium, "turns"),
+        ior("interleaved", "seeking", "128 KiB, in turns, reads, 8 ranks", medium // 2, "turns", ranks=8),
+        ior("interleaved", "seeking", "512 KiB, in turns, reads, 2 ranks", 2 * medium, "turns", ranks=2),
+        ior("independent", "seeking", "16 KiB, in turns, reads", small, "turns"),
+        ior("independent", "seeking", "8 KiB, in turns, reads, 8 ranks", small // 2, "turns", ranks=8),
+        ior("independent", "disks", "32 KiB, in turns, reads, 2 ranks", 2 * small, "turns", ranks=2),
+        ior("small", "seeking", "16 KiB, at random, writes", small, "random", *write),
+        ior("small", "seeking", "8 KiB, at random, writes, 8 ranks", small // 2, "random", *write, ranks=8),
+        ior("small", "seeking", "32 KiB, at random, writes, 2 ranks", 2 * small, "random", *write, ranks=2),
+        ior("fragments", "seeking", "65 KiB, at random, writes", 65 * KiB, "random", *write),
+        ior("fragments", "seeking", "129 KiB, at random, writes, 2 ranks", 129 * KiB, "random", *write, ranks=2),
+        ior("fragments", "seeking", "68 KiB, at random, writes, 8 ranks", 68 * KiB, "random", *write, ranks=8),
+        aggregator("16 KiB, collective reads, an aggregator"),
+        aggregator("16 KiB, collective writes, an aggregator", *write),
+        aggregator("16 KiB, collective reads, an aggregator, 8 ranks", ranks=8),
+        buffers("16 KiB, collective reads, buffers of 64 KiB"),
+        buffers("16 KiB, collective writes, buffers of 64 KiB", *write),
+        buffers("16 KiB, collective writes, buffers of 128 KiB, 2 ranks", *write, buffer=128 * KiB, ranks=2),
+        ior("read-modify-write", "disks", "256 KiB, gaps, through a view, writes", medium, "gaps", *VIEW, *durable),
+        ior("read-modify-write", "disks", "64 KiB, gaps, through a view, writes, 2 ranks", medium // 4, "gaps", *VIEW,
+            *durable, ranks=2),
+        ior("read-modify-write", "seeking", "256 KiB, gaps, through a view, writes", medium, "gaps", *VIEW, *write),
+        coll_perf("computing after each of 3 files", 3, 3000),
+        coll_perf("computing after each of 2 files, 8 ranks", 2, 3000, ranks=8),
+        coll_perf("computing for 5 s after each of 2 files", 2, 5000),
+        large("disks", "4 MiB, collective reads", 4 * MiB),
+        large("disks", "4 MiB, collective writes", 4 * MiB, *durable, op="write"),
+        large("seeking", "2 MiB, collective reads, 2 ranks", 2 * MiB, ranks=2),
     ]  # fmt: skip
 
 
@@ -247,10 +247,10 @@ def measure(fault: Fault, storage: Opened, programs: Path, work: Path) -> dict[s
             for file in files:
                 storage.place(file, fault.size)
                 fill(file, fault.size)
-        command = ["mpiexec", "-n", str(RANKS), programs / fault.program, *fault.options]
+        command = ["mpiexec", "-n", str(fault.ranks), programs / fault.program, *fault.options]
         native = _traced([*command, "--testFile", storage.directory / ORIGINAL], storage, before, variables)
         planned = plan(native, cluster, hypothetical=True)
-        finding = _found(find(native, planned, str(before)), fault.kind)
+        finding = _found(find(native, planned, str(before)), fault)
         # What is prepared once is not measured.
         *first, last = finding.command.rsplit(" && ", 1)
         with storage.unlimited():
@@ -261,9 +261,6 @@ def measure(fault: Fault, storage: Opened, programs: Path, work: Path) -> dict[s
         _remove(cluster, files)
     seconds = [Seen(one, planned, "").seconds for one in (native, remedied)]
     return {
-        "kind": fault.kind,
-        "title": fault.title,
-        "storage": fault.storage,
         "command": last,
         "before": seconds[0],
         "expected": finding.after,
@@ -271,12 +268,23 @@ def measure(fault: Fault, storage: Opened, programs: Path, work: Path) -> dict[s
         "predicted": finding.predicted and [finding.predicted.before, finding.predicted.after],
         "costs": finding.costs,
         "confidence": finding.confidence,
+        "why": finding.why,
     }
 
 
-def _found(findings: Sequence[Finding], kind: str) -> Finding:
-    """The finding of a kind that has a command."""
-    wanted = [one for one in findings if one.kind == kind and one.command]
+def in_rounds(fault: Fault, storage: Opened, programs: Path, work: Path, rounds: int) -> dict[str, Any]:
+    """What each round measured, as lists."""
+    work.mkdir()
+    found = [measure(fault, storage, programs, work / str(number)) for number in range(rounds)]
+    return {
+        **{name: getattr(fault, name) for name in ("kind", "title", "storage")},
+        **{name: [one[name] for one in found] for name in found[0]},
+    }
+
+
+def _found(findings: Sequence[Finding], fault: Fault) -> Finding:
+    """The finding of a fault that has a command."""
+    wanted = [one for one in findings if one.kind == fault.kind and one.command and fault.remedy in one.command]
     if not wanted:
         raise RuntimeError(f"pdla finds {', '.join(one.kind for one in findings) or 'nothing'}")
     return wanted[0]
@@ -299,9 +307,15 @@ def _remove(cluster: Path, files: Sequence[Path]) -> None:
         file.unlink(missing_ok=True)
 
 
+def expected(one: Mapping[str, Any]) -> float | None:
+    """The median of what the rounds' findings expected; None: most of them expected nothing."""
+    said = [seconds for seconds in one["expected"] if seconds is not None]
+    return statistics.median(said) if 2 * len(said) > len(one["expected"]) else None
+
+
 def kept(one: Mapping[str, Any]) -> bool:
     """Whether a remedy brought what was expected."""
-    return bool(abs(one["expected"] / one["after"] - 1) <= KEPT)
+    return bool(abs((expected(one) or 0) / statistics.median(one["after"]) - 1) <= KEPT)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -309,11 +323,22 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     head = ["finding", "program", "storage", "confidence", "measured", "expected", "with the remedy", "ratio", "kept"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for one in rows:
-        seconds = " | ".join(f"{one[name]:.3g} s" for name in ("before", "expected", "after"))
-        words = f"| `{one['kind']}` | {one['title']} | {STORAGES[one['storage']].title} | {one['confidence']}"
-        ratio = f"{one['expected'] / one['after']:.2f} | {'yes' if kept(one) else 'no'}"
-        lines.append(f"{words} | {seconds} | {ratio} |")
+        said, after = expected(one), statistics.median(one["after"])
+        confidence = statistics.mode(one["confidence"])
+        words = f"| `{one['kind']}` | {one['title']} | {STORAGES[one['storage']].title} | {confidence}"
+        measured = f"{_spread(one['before'])} | {'-' if said is None else f'{said:.3g} s'} | {_spread(one['after'])}"
+        ratio = "- | -" if said is None else f"{said / after:.2f} | {'yes' if kept(one) else 'no'}"
+        lines.append(f"{words} | {measured} | {ratio} |")
     return lines
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    """The median, and the least and the largest.
+
+    >>> _spread([1.0, 2.5, 1.25])
+    '1.25 s (1 to 2.5)'
+    """
+    return f"{statistics.median(seconds):.3g} s ({min(seconds):.3g} to {max(seconds):.3g})"
 
 
 def main() -> None:
@@ -322,6 +347,7 @@ def main() -> None:
     parser.add_argument("--storage", nargs="*", choices=STORAGES, default=list(STORAGES))
     parser.add_argument("--only", nargs="+", default=["*"], help="only programs whose rows match one of these globs")
     parser.add_argument("--amount", type=parse_bytes, default=64 * MiB, help="bytes that a program accesses")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each program is measured")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     options = parser.parse_args()
     end_on_signals()
@@ -340,7 +366,7 @@ def main() -> None:
             with STORAGES[name].opened(scratch / name, max(one.files * one.size for one in own)) as storage:
                 for number, one in enumerate(own):
                     try:
-                        results[one.name] = measure(one, storage, scratch, scratch / f"work{number}")
+                        results[one.name] = in_rounds(one, storage, scratch, scratch / f"work{number}", options.rounds)
                         sys.stdout.write(f"{one.name}: {json.dumps(results[one.name])}\n")
                     except (RuntimeError, PdlaError) as error:
                         sys.stdout.write(f"{one.name}: {error}\n")

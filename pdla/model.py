@@ -281,7 +281,7 @@ class Cluster:
     source: str
     nodes: int | None = None
     collective_buffer: int = 1 << 24
-    aggregators: int | None = None  # of a collective call, at most one per node
+    aggregators: int | None = None  # of a collective call, at most; None: one on every node
     sieve_read: int = 4 << 20  # bytes of the buffer for data sieving; 0: none
     sieve_write: int = 512 << 10
     jitter_seconds: float = 0.0  # the mean of the random time by which a rank is late with each call

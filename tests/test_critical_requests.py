@@ -6,6 +6,8 @@ import ctypes
 import math
 import random
 import struct
+import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -86,6 +88,45 @@ def test_a_program_sees_and_leaves_the_same_bytes(mpich_case: Case, steps: list[
     assert (ran.total("written", "bytes") > 0) == (model != NONE and steps[0] != "iwrite:0")
     assert left_on_servers(mpich_case) == [[], []]
     assert {cache["policy"] for cache in ran.caches} == {"s4d"}
+
+
+@pytest.fixture
+def synchronous(mpich_case: Case) -> Iterator[Case]:
+    """SSD servers whose mounts are synchronous."""
+    servers = [mpich_case.directory / f"ssd{number}" for number in range(2)]
+    mounted = []
+    try:
+        for server in servers:
+            server.mkdir()
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", "sync,size=64m", "none", server], check=False).returncode:
+                pytest.skip("a synchronous mount needs root")
+            mounted.append(server)
+        yield mpich_case
+    finally:
+        for server in mounted:
+            subprocess.run(["umount", server], check=True)
+
+
+@pytest.mark.parametrize("steps", [*STEPS.values(), *AGAIN.values()], ids=[*STEPS, *AGAIN])
+def test_bytes_are_the_same_where_ssds_are_synchronous(synchronous: Case, steps: list[str]) -> None:
+    synchronous.same(IMMEDIATE, *steps, **costs(synchronous, ALL, PDLA_CACHE_BYTES=str(256 << 20)))
+    assert left_on_servers(synchronous) == [[], []]
+
+
+@pytest.mark.parametrize("room", [{}, {"PDLA_CACHE_BYTES": str(256 << 20)}], ids=["free", "limited"])
+@pytest.mark.parametrize(("flags", "laid_out"), [("sync", True), ("async", False)])
+def test_cache_files_are_laid_out_where_each_write_to_a_new_place_writes_a_journal(
+    synchronous: Case, flags: str, laid_out: bool, room: dict[str, str]
+) -> None:
+    """The processes write 19,200 bytes each in small pieces."""
+    for number in range(2):
+        subprocess.run(["mount", "-o", f"remount,{flags}", synchronous.directory / f"ssd{number}"], check=True)
+    variables = {**synchronous.variables(IMMEDIATE), **costs(synchronous, ALL, **room)}
+    synchronous.run(variables, "write:0", "kill", fails=True)
+    files = [file for number in range(2) for file in (synchronous.directory / f"ssd{number}").iterdir()]
+    taken = [512 * file.stat().st_blocks for file in files]
+    assert len(taken) == 3
+    assert min(taken) == 1 << 20 if laid_out else max(taken) < 1 << 20
 
 
 def test_critical_writes_are_cached_and_others_are_not(case: Case) -> None:

@@ -211,6 +211,14 @@ def test_home_servers_are_not_idle_while_a_request_may_be_under_way(case: Case) 
     assert case.original.read_bytes().strip(b"\0") == b""
 
 
+def test_home_servers_are_not_idle_while_the_program_writes_to_the_ssds(case: Case) -> None:
+    """All is for the SSDs. The first value of the times is when a request was made last."""
+    variables = {**case.variables(IMMEDIATE), **costs(case, SLOW.replace(f"{STRIP} ", "65536 ", 1))}
+    case.run(variables, "apart:0", "kill", fails=True)
+    (times,) = (case.directory / "critical").glob("*.times")
+    assert struct.unpack("<q", times.read_bytes()[:8])[0] > 0
+
+
 def test_what_a_killed_program_wrote_is_there_at_the_next_open(case: Case) -> None:
     native = case.natively("apart:0", "barrier", "over:0")
     case.original.unlink()

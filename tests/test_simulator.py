@@ -330,6 +330,15 @@ def test_two_phase_accesses_a_buffer_a_round_and_shuffles() -> None:
     assert found.seconds == pytest.approx(2 * (0.00375 + 0.020 + 0.005))
 
 
+@pytest.mark.parametrize(("op", "moved"), [("write", 8000 + 8000 + 3000), ("read", 8000 + 3000)])
+def test_an_aggregator_accesses_whole_buffers_and_reads_first_what_it_writes_with_holes(op: Op, moved: int) -> None:
+    """Of the bytes 1,000 to 12,000 nobody asks for 4,000 to 9,000: the first buffer ends there."""
+    view = View(0, 1, 9000, 4000, np.array([BLOCK, 4000]))
+    calls = [Call(0, op, 1000, 6000, collective=True, view=1), Call(1, op, 2000, 1000, collective=True, view=1)]
+    found = simulated(calls, cluster(pool(servers=1), per_node=2, buffer=8000), views=(view,))
+    assert found.moved == {"home": (moved, 0)}
+
+
 def test_what_a_node_has_read_is_not_read_again_where_it_keeps_it() -> None:
     calls = [Call(rank, "read", at * 4096, 8192) for at in range(4) for rank in range(4)]
     storage = cluster(pool(servers=1), per_node=2)
@@ -343,12 +352,34 @@ def test_collective_calls_that_do_not_interleave_are_independent() -> None:
     assert simulated(calls, cluster(pool(servers=1)), "two-phase").requests == 4
 
 
-def test_aggregators_are_one_a_node_and_no_more_than_asked_for() -> None:
+def test_aggregators_are_one_a_node_or_as_many_as_asked_for() -> None:
     views = tuple(View(1000 * rank, 1, 8000, 1000, np.array([BLOCK, 1000])) for rank in range(8))
     calls = [Call(rank, "read", 0, 4_000, collective=True, view=rank + 1) for rank in range(8)]
     storage = cluster(pool(servers=1), per_node=2)
     assert simulated(calls, storage, views=views).requests == 4
     assert simulated(calls, replace(storage, aggregators=3), views=views).requests == 3
+    assert simulated(calls, replace(storage, aggregators=6), views=views).requests == 6
+    assert simulated(calls, replace(storage, aggregators=100), views=views).requests == 8
+    one_node = cluster(pool(servers=1), per_node=8)
+    assert simulated(calls, replace(one_node, aggregators=6), views=views).requests == 6
+
+
+def test_the_slowest_rank_may_spend_less_than_the_time_in_which_any_is_in_a_call() -> None:
+    workload = from_trace(make_trace([Call(0, "read", 0, 1000), Call(1, "read", 5000, 3000)])).at_once()
+    workload.arrays["call"]["think"][1] = 1.0
+    found = simulate(workload, cluster(pool(servers=1, b=1e-4)), SCHEMES["none"])
+    assert (found.seconds, found.slowest) == (pytest.approx(0.4), pytest.approx(0.3))
+
+
+def test_what_ranks_wait_for_each_other_before_a_collective_call_is_no_computation() -> None:
+    """Rank 1 ends its write 4 ms after rank 0; both close the file at once, or when each has computed for as long."""
+    calls = [Call(0, "write", 0, 1000), Call(0, "close", 0, 0), Call(1, "write", 5000, 1000), Call(1, "close", 0, 0)]
+    for closes, thinks in (((6e-3, 6e-3), (1e-3, 1e-3)), ((2e-3, 6e-3), (1e-3, 1e-3)), ((9e-3, 6e-3), (8e-3, 1e-3))):
+        trace = make_trace(calls)
+        trace.records.loc[2, "t_end"] = 5e-3
+        trace.records.loc[[1, 3], "t_start"] = closes
+        made = from_trace(trace).arrays["call"]["think"]
+        np.testing.assert_allclose(made[[1, 3]], thinks)
 
 
 def test_collective_calls_wait_for_all_ranks() -> None:

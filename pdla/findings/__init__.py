@@ -26,7 +26,7 @@ __all__ = ["DETECTORS", "Finding", "Seen", "find", "found_in"]
 
 
 def find(trace: Trace, plan: Plan, trace_file: str = "RUN.h5") -> tuple[Finding, ...]:
-    """The findings of a run, the one that is expected to save most first.
+    """The findings of a run, the one that is expected to save most first; without an expectation, all that it costs.
 
     ``plan`` is a plan for the run (``pdla.simulator.verification.verified_plan``); its cluster is
     the storage on which remedies are simulated. ``trace_file`` is what the commands call the trace.
@@ -44,4 +44,4 @@ def found_in(seen: Seen) -> tuple[Finding, ...]:
             key = draft.kind, draft.remedy, "" if draft.file else draft.title
             drafts[key] = drafts[key].joined(draft) if key in drafts else draft
     found = [draft.finding(seen) for draft in drafts.values() if draft.matters(seen)]
-    return tuple(sorted(found, key=lambda one: (one.after, one.kind, one.file)))
+    return tuple(sorted(found, key=lambda one: (-one.saves(seen.seconds), one.kind, one.file)))

@@ -50,13 +50,22 @@ class Bar(NamedTuple):
     text: str
 
 
+Exchange = Literal["stays", "goes", "changes"]
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds in I/O of the whole run as it is and with the remedy, simulated on the storage that ``storage`` names."""
+    """Seconds in I/O of the whole run as it is and with the remedy, simulated on the storage that ``storage`` names.
+
+    ``exchange``: what the remedy makes of the time in collective calls that is not the storage's, which is not
+    simulated. ``spread``: by which factor ``after`` changes if ranks are a little later or earlier.
+    """
 
     before: float
     after: float
     storage: str
+    exchange: Exchange = "stays"
+    spread: float = 1.0
 
     @property
     def ratio(self) -> float:
@@ -73,17 +82,15 @@ class Finding:
         file: the path; "" if it concerns the whole run.
         title: what it is, in one sentence.
         severity: by the share of the run, or of its I/O if it is not known how long the run took.
-        costs: measured seconds of the slowest rank in what the finding names, at most what a remedy
-            can save.
+        costs: measured seconds of the slowest rank in what the finding names.
         evidence: what shows it, with a number.
         bars: the small picture.
         remedy: what to do.
         command: the same as a command to copy; "" if the program must be changed.
-        predicted: what the simulator says; None: it says nothing about this remedy.
-        after: measured seconds in I/O of the whole run with the remedy, as expected: what was
-            measured times what the prediction leaves of it, or without ``costs``. The time of opens
-            and file views, which are not simulated, stays as it is.
-        confidence: in ``after``, with the reason ``why``.
+        predicted: what the simulator says; None: it says nothing about this remedy, or nothing reliable.
+        after: seconds in I/O of the whole run with the remedy, as expected; None: nothing can be said.
+        confidence: in ``after``: "high" and "medium" by how well the simulator knows the run as it is;
+            "low" if nothing is expected. ``why`` is the reason.
     """
 
     kind: str
@@ -96,9 +103,14 @@ class Finding:
     remedy: str
     command: str
     predicted: Prediction | None
-    after: float
+    after: float | None
     confidence: Level
     why: str
+
+    def saves(self, seconds: float) -> float:
+        """Of the seconds in I/O of the run those that the remedy is expected to save; without an expectation, all that
+        the finding costs."""
+        return self.costs if self.after is None else seconds - self.after
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as in docs/json.md."""

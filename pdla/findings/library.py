@@ -130,7 +130,8 @@ def _hints(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterato
     aggregators, servers = len(np.unique(rank)), seen.cluster.home_servers
     if not seen.is_nominal and aggregators < min(servers, seen.trace.ranks):
         wanted = min(servers, seen.trace.ranks)
-        nodes = -(-seen.trace.ranks // seen.cluster.processes_per_node)  # each has one aggregator in simulations
+        nodes = -(-seen.trace.ranks // seen.cluster.per_node(seen.trace.ranks))
+        several = {"cb_config_list": "*:*"} if wanted > nodes else {}  # ROMIO's default is one on each node
         yield Draft(
             kind="hints",
             file=seen.path(group.file),
@@ -140,10 +141,8 @@ def _hints(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterato
             f"{servers} servers.",
             bars=(Bar("aggregators", aggregators, str(aggregators)), Bar("servers", servers, str(servers))),
             remedy=f"Use {wanted} aggregators: the hint cb_nodes.",
-            command=commands.hints(seen, cb_nodes=wanted, cb_config_list="*:*"),
-            predict=lambda: (
-                outlook.changed(with_aggregators(aggregators), with_aggregators(wanted)) if wanted <= nodes else None
-            ),
+            command=commands.hints(seen, cb_nodes=wanted, **several),
+            predict=lambda: outlook.changed(with_aggregators(aggregators), with_aggregators(wanted), "changes"),
             sure="medium",
             why="servers are taken to share the work evenly",
         )
@@ -164,7 +163,7 @@ def _hints(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterato
             ),
             remedy="Use a larger buffer: the hint cb_buffer_size.",
             command=commands.hints(seen, cb_buffer_size=buffer),
-            predict=lambda: outlook.changed(with_buffer(largest), with_buffer(buffer)),
+            predict=lambda: outlook.changed(with_buffer(largest), with_buffer(buffer), "changes"),
             sure="medium",
             why="the time is taken to be that of the requests' number",
         )
@@ -178,7 +177,8 @@ def _sieving(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Itera
             kind="read-modify-write",
             file=seen.path(group.file),
             title=f"To write {format_bytes(group.bytes)}, the MPI library also reads {format_bytes(read)}.",
-            lost=seen.spent(group.rows, np.maximum(_reading(seen, group), 1 - group.bytes / (read + written))),
+            lost=seen.spent(group.rows, np.maximum(_reading(seen, group), 1 - group.bytes / (read + written)))
+            + seen.brought_home(group, 1 - group.bytes / max(written, group.bytes)),
             evidence=f"Data sieving reads blocks, changes pieces of them and writes {format_bytes(written)} back, "
             "under a lock.",
             bars=_moved(asked=group.bytes, read=read, written=written),

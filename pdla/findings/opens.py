@@ -95,5 +95,5 @@ def _hideable(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
         if collective
         else "Use nonblocking writes (MPI_File_iwrite), or collective ones that are cached on the nodes' devices.",
         command=commands.policy(seen, "e10") if collective else "",
-        predict=lambda: outlook.policy("e10") if collective else None,
+        predict=lambda: outlook.e10() if collective else None,
     )

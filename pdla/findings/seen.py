@@ -111,6 +111,18 @@ class Seen:
         closes, but no opens and file views."""
         return self.slowest(self.is_data | self.made_by(CLOSE, SYNC))
 
+    @cached_property
+    def storage(self) -> float:
+        """Of the ``repeated`` seconds those that certainly are the storage's: in collective calls the POSIX calls, if
+        these were recorded. The rest is exchange, and waiting for it; meanwhile the kernel may read ahead."""
+        rows = self.is_data | self.made_by(CLOSE, SYNC)
+        collective = self.is_data & self.trace.records["collective"].to_numpy(np.bool_)
+        inside = self.inside["read"] + self.inside["write"] + self.inside["other"]
+        if not inside[collective].any():
+            return self.repeated
+        seconds = np.where(collective, np.minimum(inside, self.own), self.own)[rows]
+        return float(np.bincount(self.rank[rows], seconds, minlength=1).max(initial=0.0))
+
     @property
     def is_nominal(self) -> bool:
         """Whether nobody has described the storage: its strips are not those of the files."""
@@ -128,6 +140,36 @@ class Seen:
     def spent(self, rows: Int64Array | Bools, share: Floats | float = 1.0) -> Floats:
         """The seconds of each rank in these records (a ``share`` of each)."""
         return np.bincount(self.rank[rows], self.own[rows] * share, minlength=len(self.by_rank)).astype(np.float64)
+
+    def moved(self, group: Group, share: Floats | float = 1.0, calls: Bools | slice = slice(None)) -> Floats:
+        """The seconds of each rank that move the bytes of a group's ``calls`` (a ``share`` of each): in the calls, and
+        in what brings their bytes to the storage."""
+        return self.spent(group.rows[calls], share) + self.brought_home(group, share, calls)
+
+    def brought_home(self, group: Group, share: Floats | float = 1.0, calls: Bools | slice = slice(None)) -> Floats:
+        """The seconds of each rank in syncs and closes that bring to the storage what a group's ``calls`` wrote."""
+        rows = group.rows[calls]
+        seconds = np.bincount(self.rank[rows], self.brought[rows] * share, minlength=len(self.by_rank))
+        return seconds.astype(np.float64)
+
+    @cached_property
+    def brought(self) -> Floats:
+        """For each write the seconds of its rank's next sync or close of the file, shared by bytes among the writes
+        since the one before."""
+        seconds = np.zeros(len(self.own))
+        ends = self.made_by(CLOSE, SYNC)
+        writes = (self.trace.records["op"] == "write").to_numpy(np.bool_)
+        rows = np.flatnonzero(ends | writes)
+        # Of a rank and file in the order of time: how many syncs and closes come before.
+        rows = rows[np.lexsort((self.start[rows], self.file[rows], self.rank[rows]))]
+        turn: Int64Array = np.cumsum(ends[rows]) - ends[rows]
+        same = (np.diff(self.rank[rows], prepend=-1) != 0) | (np.diff(self.file[rows], prepend=-1) != 0)
+        part = np.cumsum(same) + turn  # of what one sync or close ends
+        size = np.where(writes[rows], self.trace.records["length"].to_numpy(np.float64)[rows], 0.0)
+        number = int(part.max(initial=-1)) + 1
+        bytes_, spent = (np.bincount(part, of, minlength=number) for of in (size, self.own[rows] * ends[rows]))
+        seconds[rows] = size / np.maximum(bytes_[part], 1) * spent[part]
+        return seconds
 
     def slowest(self, rows: Int64Array | Bools) -> float:
         """The seconds of these records on the rank that spends most in them."""

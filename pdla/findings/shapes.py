@@ -16,7 +16,7 @@ from pdla.findings.draft import Draft
 from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook
 from pdla.findings.seen import Bools, Floats, Group, Seen, turns, union
-from pdla.model import Int64Array
+from pdla.policies.cached_writes import CriticalWrites
 from pdla.units import KiB, MiB, counted, format_bytes, format_count, format_seconds, format_share, ranks_text
 
 SMALL = 64 * KiB
@@ -52,9 +52,9 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
         size = group.mean_length()
         small = size < SMALL
         mixed = _interleaved(seen, group)
-        costs = seen.slowest(group.rows[small])
+        costs = float(seen.moved(group, calls=small).max(initial=0.0))
         requests = small[group.call]
-        if mixed and costs >= seen.slowest(group.rows) / 2:
+        if mixed and costs >= seen.moved(group).max() / 2:
             yield _independent(seen, outlook, group)
         elif mixed and float(np.median(size)) < MEDIUM:
             yield _seeks(seen, outlook, group)
@@ -69,7 +69,7 @@ def _independent(seen: Seen, outlook: Outlook, group: Group) -> Draft:
         *(seen, outlook, group),
         kind="independent",
         title=f"{_requests(group)} are independent, but those of all ranks together are contiguous.",
-        rows=group.rows,
+        lost=seen.moved(group),
         evidence=f"{format_count(len(group.rows))} independent calls move {format_bytes(group.bytes)}, "
         f"{format_bytes(group.bytes / len(group.length))} a request; neighbours in the file belong to different ranks.",
         remedy=f"Make the {group.op}s collective: MPI_File_{group.op}_all through a view, or H5FD_MPIO_COLLECTIVE in "
@@ -82,7 +82,7 @@ def _seeks(seen: Seen, outlook: Outlook, group: Group) -> Draft:
         *(seen, outlook, group),
         kind="interleaved",
         title=f"{_requests(group)} interleave: each rank works in order, but the storage must seek.",
-        rows=group.rows,
+        lost=seen.moved(group),
         evidence=f"{format_share(_alternating(group), 1)} of the neighbours in the file belong to different ranks; the "
         f"median request has {format_bytes(float(np.median(group.length)))}.",
         remedy="Give each rank one contiguous segment of the file, make the calls collective, or use a replica in the "
@@ -97,7 +97,7 @@ def _small_strided(seen: Seen, outlook: Outlook, group: Group, small: Bools) -> 
         *(seen, outlook, group),
         kind="small-strided",
         title=f"{_requests(group)} are small and strided.",
-        rows=group.rows[small],
+        lost=seen.moved(group, calls=small),
         evidence=f"{format_count(number)} requests of {format_bytes(_mean(group, small))} on average, most of them "
         f"{format_bytes(abs(stride))} {'behind' if stride > 0 else 'before'} the end of the same rank's previous one.",
         remedy="Use a replica in the order of access; or change the program to read and write larger pieces, or make "
@@ -106,18 +106,18 @@ def _small_strided(seen: Seen, outlook: Outlook, group: Group, small: Bools) -> 
 
 
 def _by_replica(
-    seen: Seen, outlook: Outlook, group: Group, *, kind: str, title: str, rows: Int64Array, evidence: str, remedy: str
+    seen: Seen, outlook: Outlook, group: Group, *, kind: str, title: str, lost: Floats, evidence: str, remedy: str
 ) -> Draft:
     """What a replica mends without a change to the program, and collective calls with one."""
     return Draft(
         kind=kind,
         file=seen.path(group.file),
         title=title,
-        lost=seen.spent(rows),
+        lost=lost,
         evidence=evidence,
         bars=_sizes(seen, group),
         remedy=remedy,
-        command=commands.replicas(seen) if outlook.replicas() else "",
+        command=commands.replicas(seen) if outlook.has_replicas else "",
         predict=outlook.aligned,
     )
 
@@ -140,13 +140,13 @@ def _small(seen: Seen, outlook: Outlook, group: Group, small: Bools, costs: floa
         kind="small",
         file=seen.path(group.file),
         title=_small_calls(seen, group, number, "small", costs),
-        lost=seen.spent(group.rows[small]),
+        lost=seen.moved(group, calls=small),
         evidence=f"They have {format_bytes(moved)} in all, {format_share(moved, group.bytes)} of the bytes of the "
-        f"{group.op}s, and take {format_share(costs, seen.slowest(group.rows))} of their time.",
+        f"{group.op}s, and take {format_share(costs, float(seen.moved(group).max()))} of their time.",
         bars=_sizes(seen, group),
         remedy=remedy,
         command="" if few or sequential else commands.policy(seen, "s4d"),
-        predict=lambda: None if few or sequential else outlook.policy("s4d"),
+        predict=lambda: None if few or sequential else outlook.on_ssds(CriticalWrites, group.op),
     )
 
 
@@ -163,7 +163,7 @@ def _collective(seen: Seen, outlook: Outlook, group: Group) -> Iterator[Draft]:
             *(seen, outlook, group),
             kind="small-strided",
             title=f"{_requests(group)} are pieces that the ranks exchange in collective calls.",
-            rows=group.rows,
+            lost=seen.moved(group),
             evidence=f"{format_count(len(group.rows))} collective calls move {format_count(len(group.length))} pieces "
             f"of {format_bytes(group.bytes / len(group.length))}.",
             remedy="Use a replica in the order of access: then nothing has to be exchanged.",

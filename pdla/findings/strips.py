@@ -14,6 +14,9 @@ from pdla.findings.draft import Draft
 from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook, as_it_is, with_strips
 from pdla.findings.seen import Bools, Floats, Group, Seen
+from pdla.layouts.devices import seconds_per_byte, startup
+from pdla.model import Int64Array, Op
+from pdla.policies.cached_writes import Fragments
 from pdla.units import KiB, MiB, format_bytes, format_share
 
 FRAGMENT = 20 * KiB
@@ -40,6 +43,7 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
         rest = np.where(head > 0, head, group.length)
         smallest = np.minimum(np.where(head > 0, head, rest), np.where(tail > 0, tail, rest))
         fragments = several & (smallest < FRAGMENT) & (group.length > 2 * smallest)
+        share = np.where(fragments, _part_of(seen, group, smallest), 0.0)
         needed = -(-group.length // cluster.home_strip)
         touched = (group.stop - 1) // cluster.home_strip - group.offset // cluster.home_strip + 1
         more = large & (touched > needed)
@@ -47,7 +51,7 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
         if more.mean() >= MANY:
             yield _misaligned(seen, outlook, group, more, 1 - needed / touched)
         elif fragments.mean() >= MANY:
-            yield _fragments(seen, outlook, group, fragments)
+            yield _fragments(seen, outlook, group, fragments, share)
 
 
 def _misaligned(seen: Seen, outlook: Outlook, group: Group, more: Bools, excess: Floats) -> Draft:
@@ -59,7 +63,7 @@ def _misaligned(seen: Seen, outlook: Outlook, group: Group, more: Bools, excess:
         kind="misaligned",
         file=seen.path(group.file),
         title=f"{format_share(int(more.sum()), len(more))} of the {group.op}s lie on one strip more than they need.",
-        lost=seen.spent(group.rows, _of_calls(group, np.where(more, excess, 0.0))),
+        lost=seen.moved(group, _of_calls(group, np.where(more, excess, 0.0))),
         evidence=f"The strips have {format_bytes(strip)}, the median request {format_bytes(size)}: each of these "
         "requests needs one more server, and one more lock.",
         bars=_share_bars(more, "crossing", "aligned"),
@@ -72,21 +76,34 @@ def _misaligned(seen: Seen, outlook: Outlook, group: Group, more: Bools, excess:
     )
 
 
-def _fragments(seen: Seen, outlook: Outlook, group: Group, fragments: Bools) -> Draft:
+def _part_of(seen: Seen, group: Group, fragment: Int64Array) -> Floats:
+    """The share of its devices' time that a request's fragment takes; each part has a start-up of its own."""
+    home = seen.cluster.pool(seen.cluster.home_pool)
+    begin, byte = startup(home, np.inf, _op(group)), seconds_per_byte(home, _op(group))
+    own, rest = (begin + size * byte for size in (fragment, group.length - fragment))
+    taken: Floats = own / np.maximum(own + rest, 1e-12)
+    return taken
+
+
+def _op(group: Group) -> Op:
+    return "write" if group.op == "write" else "read"
+
+
+def _fragments(seen: Seen, outlook: Outlook, group: Group, fragments: Bools, share: Floats) -> Draft:
     return Draft(
         kind="fragments",
         file=seen.path(group.file),
         title=f"{format_share(int(fragments.sum()), len(fragments))} of the {group.op}s leave a fragment on one more "
         "server.",
-        lost=seen.spent(group.rows, _of_calls(group, fragments / 2)),
+        lost=seen.moved(group, _of_calls(group, share)),
         evidence=f"Parts of less than {format_bytes(FRAGMENT)} lie on another strip of "
         f"{format_bytes(seen.cluster.home_strip)} than the rest; the request waits for the slower server.",
         bars=_share_bars(fragments, "with a fragment", "without"),
         remedy="Align the requests with the strips, or serve the fragments from SSDs (iBridge).",
         command=commands.policy(seen, "ibridge"),
-        predict=lambda: outlook.policy("ibridge"),
+        predict=lambda: outlook.on_ssds(Fragments, group.op),
         sure="medium",
-        why="half of the time of a request with a fragment is taken to be the fragment's",
+        why="a fragment's share of the time is that which its device takes, as cluster.toml describes it",
     )
 
 

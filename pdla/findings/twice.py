@@ -121,7 +121,7 @@ def _unread(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) -> Iter
             title=f"{format_bytes(total)} are written to {format_bytes(kept)} of the file."
             if kept
             else f"{format_bytes(total)} are written to a file that is deleted.",
-            lost=seen.spent(_rows(writes), unread / total),
+            lost=sum((seen.moved(group, unread / total) for group in writes), np.zeros(len(seen.by_rank))),
             evidence=f"{format_bytes(unread)} are {lost} before the run reads them.",
             bars=_bars(("written", total), ("kept", kept)),
             remedy="If these are fill values of HDF5, switch them off: H5Pset_fill_time(H5D_FILL_TIME_NEVER), or "

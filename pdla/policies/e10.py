@@ -30,6 +30,10 @@ HOME_CHUNK = 8 << 20
 """Bytes that a node brings home at a time (replicator/stub/homeward.h)."""
 
 
+EXCHANGES = ("two-phase", "auto", "enable", "disable")
+"""How a collective write gets to caches: enum sim_exchange."""
+
+
 class ExchangeCosts(NamedTuple):
     """What an exchange of pieces between nodes costs, and what it saves: ``struct caching_costs`` of pdla/caching.
 
@@ -90,9 +94,10 @@ class E10(Online):
     def clients(self, cluster: Cluster) -> Mapping[str, Any]:
         """How the library writes to caches, and brings home what they have."""
         return {
-            "exchange": ("two-phase", "auto", "enable", "disable").index(self.exchange),
+            "exchange": EXCHANGES.index(self.exchange),
             "home_chunk": HOME_CHUNK,
             "home_request": self.chunk or 0,
+            "home_cached": cluster.client_cache,
             "exchange_costs": exchange_costs(cluster),
         }
 

@@ -169,8 +169,10 @@ def cards(found: Sequence[Finding], seen: Seen) -> list[dict[str, Any]]:
 
 
 def _expected(one: Finding, seen: Seen) -> str:
-    least = "" if one.predicted else "at best "
-    return f"{format_seconds(seen.seconds)} measured, {least}{format_seconds(one.after)} expected"
+    measured = f"{format_seconds(seen.seconds)} measured"
+    if one.after is None:
+        return f"{measured}, {format_seconds(one.costs)} of it by this; what the remedy brings is not known"
+    return f"{measured}, {format_seconds(one.after)} expected"
 
 
 def _predicted(predicted: Prediction | None) -> str:

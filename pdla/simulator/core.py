@@ -71,7 +71,7 @@ _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "sp
 _PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
 _NUMBERS = ("seed", "open_loop")
 _METHODS = ("collective_buffer", "aggregators", "client_cache", "client_sync", "client_read_ahead", "always")
-_CACHES = ("exchange", "home_chunk", "home_request")
+_CACHES = ("exchange", "home_chunk", "home_request", "home_cached")
 _ARRAYS = (
     "server", "curve_place", "curve_seconds", "object", "strips", "server_of", "bases", "sizes", "first_map", "map",
     "map_loops", "extents", "first_call", "call", "item", "loop", "nest", "pattern", "first_part", "part",
@@ -103,7 +103,7 @@ class _Input(ctypes.Structure):
 
 
 _TOTALS = (
-    "server_busy", "server_waited", "server_distance", "file_latency",
+    "server_busy", "server_waited", "server_distance", "file_latency", "rank_seconds",
     "server_served", "file_requests", "space_bytes",
 )  # fmt: skip
 
@@ -137,6 +137,7 @@ class Outcome:
             requests waited.
         served: for each server, its requests; ``distance``: the bytes that its head moved between
             them.
+        rank_seconds: for each rank, the seconds in its calls.
         latency: for each file, the seconds that requests to servers took there, including waits for
             moves, without requests in the background; ``latencies``: their number.
         space_bytes: for each space, read and written by requests and by moves in the background:
@@ -161,6 +162,7 @@ class Outcome:
     waited: npt.NDArray[np.float64]
     served: npt.NDArray[np.int64]
     distance: npt.NDArray[np.float64]
+    rank_seconds: npt.NDArray[np.float64]
     latency: npt.NDArray[np.float64]
     latencies: npt.NDArray[np.int64]
     space_bytes: npt.NDArray[np.int64]
@@ -215,8 +217,9 @@ def simulate(
         given.closing = _closer(closing, raised)
     servers, files, spaces = given.servers, given.files, given.spaces
     busy, waited, distance, latency = np.zeros(servers), np.zeros(servers), np.zeros(servers), np.zeros(files)
+    rank_seconds = np.zeros(given.ranks)
     served, latencies, space_bytes = (np.zeros(shape, np.int64) for shape in (servers, files, (spaces, 4)))
-    totals = busy, waited, distance, latency, served, latencies, space_bytes
+    totals = busy, waited, distance, latency, rank_seconds, served, latencies, space_bytes
     out = _Output(**{name: array.ctypes.data for name, array in zip(_TOTALS, totals, strict=True)})
     result = _run(given, out)
     if raised:
@@ -232,6 +235,7 @@ def simulate(
         waited=waited,
         served=served,
         distance=distance,
+        rank_seconds=rank_seconds,
         latency=latency,
         latencies=latencies,
         space_bytes=space_bytes,

@@ -23,6 +23,7 @@ class Result:
     Attributes:
         seconds: in which at least one rank was in an I/O call, or waited for a policy's work at the
             close of a file.
+        slowest: seconds of the rank that is in I/O calls for longest, and of work after the last call.
         until: seconds from the first call to the end of the last, including the time between calls.
         settled: when the last move in the background was done; 0 without one.
         space: the most bytes that replicas and copies take in each pool.
@@ -39,6 +40,7 @@ class Result:
 
     scheme: str
     seconds: float
+    slowest: float
     until: float
     settled: float
     bytes_read: int
@@ -130,6 +132,7 @@ def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mappi
     return Result(
         scheme=scheme,
         seconds=outcome.io_seconds + outcome.closing,
+        slowest=float(outcome.rank_seconds.max(initial=0.0)) + outcome.closing,
         until=outcome.seconds,
         settled=outcome.settled,
         bytes_read=outcome.bytes[0],

@@ -14,6 +14,8 @@ from pdla.model import Growth, Int64Array, Nest, Signature
 from pdla.simulator.core import CALL, CLOSES, DEPTH, ITEM, LOOP, NEST, PART, PATTERN, SYNCS, WRITES, Array
 from pdla.traces.trace import Trace
 
+_Floats = npt.NDArray[np.float64]
+
 CLOSE, SYNC = "MPI_File_close", "MPI_File_sync"
 
 
@@ -113,6 +115,7 @@ def from_trace(trace: Trace) -> Workload:
     jointly = np.flatnonzero(table["collective"])
     number, participants = _matched(rank[jointly], (table["file"] * 2 + table["closes"]).to_numpy(np.int64)[jointly])
     made["collective"][jointly], made["participants"][jointly] = number, participants
+    made["think"][jointly] = _computed(number, begin[jointly], made["think"][jointly])
 
     counts = table["items"].to_numpy(np.int64)
     made["item"] = np.append(0, np.cumsum(counts))
@@ -202,6 +205,27 @@ def _matched(rank: Int64Array, kind: npt.NDArray[np.int64]) -> tuple[Int64Array,
     np.maximum.at(most, kind, turn + 1)
     number = (np.cumsum(most) - most)[kind] + turn
     return number, np.bincount(number)[number]
+
+
+AT_ONCE = 0.1
+"""Ranks that begin a collective call within this share of the time between their last calls' ends were waiting for each
+other."""
+
+
+def _computed(number: Int64Array, begin: _Floats, think: _Floats) -> _Floats:
+    """What ranks compute before collective calls, in seconds.
+
+    Where all begin a call at once after they ended their last calls at different times, they have met before it, in a
+    barrier: only the shortest time is computation. The rest would be another one if the I/O took another time.
+    """
+    calls = int(number.max(initial=-1)) + 1
+    first, last, least, most = np.full(calls, np.inf), np.zeros(calls), np.full(calls, np.inf), np.zeros(calls)
+    for ufunc, into, values in (
+        (np.minimum, first, begin), (np.maximum, last, begin), (np.minimum, least, think), (np.maximum, most, think)
+    ):  # fmt: skip
+        ufunc.at(into, number, values)
+    met = last - first <= AT_ONCE * (most - least)
+    return np.where(met[number], least[number], think)
 
 
 def _no_parts(ranks: int) -> dict[str, Array]:

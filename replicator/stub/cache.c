@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@ enum {
     CHUNK = 8 << 20,
     MEMORY = 64 << 20,    /* of the core; a write that needs more goes to the original */
     PARTS = 256,          /* of the buffer, in a system call */
+    AHEAD = 1 << 20,      /* bytes that are laid out at a time */
     FREE_SHARE = 10       /* of the free space one part is left */
 };
 
@@ -42,6 +45,8 @@ struct cache {
     int64_t held, limit;      /* bytes of the device: that this cache holds, and that all caches of the process may */
     int original;             /* its descriptor, if reads may take what is not in the cache from there; -1 */
     struct pool_room pool;    /* .directories NULL: the room is not for other programs, too */
+    bool lays_out;            /* what is next in the file is written before bytes come: lay_out() */
+    int64_t laid_out;         /* no byte from here on was ever written */
     uint64_t cleaning;        /* the core takes the first so many entries of the journal to be on their way; 0: none */
     int64_t *moves;           /* tokens of the moves that bring them home */
     size_t count, room;
@@ -112,6 +117,9 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
         return false;
     if (hints->pool != NULL && !pool_room_begin(&cache->pool, hints->pool, cache->fd, hints->bytes))
         return false;
+    struct statvfs found;
+    cache->lays_out = policy_judges(hints->policy) && fstatvfs(cache->fd, &found) == 0
+        && (found.f_flag & MS_SYNCHRONOUS) != 0;
     return renew_core(cache);
 }
 
@@ -369,6 +377,30 @@ static int gather(struct gathering *gathering, int fd, int64_t place, char *memo
     return error;
 }
 
+/* Before small pieces are written behind all others, writes zeros there, as far as room is reserved. RATIONALE: a
+ * synchronous file system writes its journal with each write to a new place, but not to one that was written before. */
+static void lay_out(struct cache *cache)
+{
+    static char zeros[AHEAD];
+    int64_t stop = 0, bytes = 0;
+    struct stat found;
+    for (size_t i = 0; i < cache->pieces; i++) {
+        const struct placed *piece = &cache->placed[i];
+        stop = piece->place + piece->length > stop ? piece->place + piece->length : stop;
+        bytes += piece->length;
+    }
+    if (stop <= cache->laid_out)
+        return;
+    const int64_t start = cache->laid_out;
+    cache->laid_out = stop;
+    if (!cache->lays_out || bytes > AHEAD / 4 || stop - start > AHEAD)
+        return;
+    if (cache->pool.directories != NULL && (fstat(cache->fd, &found) != 0 || found.st_size < start + AHEAD))
+        return;
+    if (write_whole(cache->fd, zeros, AHEAD, start) == 0)
+        cache->laid_out = start + AHEAD;
+}
+
 /* Moves the bytes of a call between its buffer and their places. */
 static int move(const struct cache *cache, bool writing, char *buffer, const struct typemap *memory,
                 uint64_t *requests)
@@ -451,8 +483,10 @@ int cache_write(struct writer *writer, const struct view_range *range, const cha
     struct cache *cache = writer->cache;
     cache_follow(writer);
     int error = mark(cache, range) ? place_range(cache, CACHING_WRITE, range) : ENOLCK;
-    if (error == 0)
+    if (error == 0) {
+        lay_out(cache);
         error = move(cache, true, (char *)(uintptr_t)buffer, memory, requests);
+    }
     count_held(cache);
     if (error == 0)
         error = note(writer);

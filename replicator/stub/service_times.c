@@ -11,7 +11,7 @@ enum { SSD = SERVICE_SERVERS, ALL };
 static const double LEAST_IDLE = 0.02; /* seconds: a few requests to disks */
 
 struct service_times {
-    int64_t last;         /* clock_ns() when a home server was last used; atomic */
+    int64_t last;         /* clock_ns() of the last request, to home or SSD servers; atomic */
     double average[ALL];  /* seconds; the SSD servers' is the last; atomic */
 };
 
@@ -66,9 +66,12 @@ void service_times_use(struct service_times *times)
     __atomic_store_n(&times->last, clock_ns(), __ATOMIC_RELAXED);
 }
 
+/* RATIONALE: a program that writes to the SSD servers goes on. What it has written so far has gaps, for each of which a
+ * disk would seek; when it pauses, or syncs, it is contiguous. */
 void service_times_add_ssd(struct service_times *times, double seconds)
 {
     set_average(times, SSD, caching_average(average_of(times, SSD), seconds));
+    service_times_use(times);
 }
 
 /* RATIONALE: requests count when they have returned. On slow servers one may be under way for long. */

@@ -17,9 +17,9 @@ double service_time(const struct service_times *, int64_t server);
 /* A request to `count` of `servers` servers, from `first` on, took so long. */
 void service_times_add(struct service_times *, int64_t first, int64_t count, int64_t servers, double seconds);
 void service_times_add_ssd(struct service_times *, double seconds);
-/* Home servers are in use, whatever that takes. */
+/* The program makes requests, whatever they take. */
 void service_times_use(struct service_times *);
-/* Whether no process of the node has used them for as long as some requests take. */
+/* Whether no process of the node has made a request for as long as some of the home servers take. */
 bool service_times_are_idle(const struct service_times *);
 /* All ranks take the means of what they have measured. Collective. */
 void service_times_exchange(struct service_times *, mpi_handle comm);

@@ -147,6 +147,7 @@ void call_ends(struct engine *engine, struct call *call)
 {
     struct sim_output *out = engine->out;
     double took = engine->now - call->began;
+    out->rank_seconds[call->rank] += took;
     if (!call->closes && !call->syncs) {
         out->calls++;
         out->bytes[call->write] += call->bytes;

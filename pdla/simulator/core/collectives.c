@@ -1,9 +1,9 @@
 /* Collective calls: all ranks wait for each other, and two-phase collective buffering as in ROMIO.
  *
- * The bytes from the first to the last one asked for are divided evenly among the aggregators, the
- * first rank of each node. In each round an aggregator accesses up to a buffer of its part, and
- * exchanges that with the ranks over the links of the nodes. In each round a node exchanges the
- * same share of its bytes as the round has of all bytes. */
+ * The bytes from the first to the last one asked for are divided evenly among the aggregators. In
+ * each round an aggregator accesses a buffer of its part, and exchanges that with the ranks over the
+ * links of the nodes. In each round a node exchanges the same share of its bytes as the round has of
+ * all bytes. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -117,21 +117,56 @@ static bool spans(struct engine *engine, const struct collective *collective, in
     return together;
 }
 
-/* Adds a piece to the windows that it is in. */
-static void add_piece(struct collective *collective, int64_t low, int64_t domain, int64_t buffer, int64_t start,
-                      int64_t stop)
+/* The aggregators' parts of the file: of `domain` bytes each from `low` on, and in each what is wanted of it. */
+struct parts {
+    int64_t low, domain, buffer;
+    struct range *wanted;
+};
+
+static void widen(struct range *range, int64_t start, int64_t stop)
+{
+    range->start = range->stop == 0 ? start : least(range->start, start);
+    range->stop = most(range->stop, stop);
+}
+
+/* Of a piece what is wanted of each part. */
+static void want(struct collective *collective, const struct parts *parts, int64_t start, int64_t stop)
+{
+    (void)collective;
+    while (start < stop) {
+        const int64_t a = (start - parts->low) / parts->domain;
+        const int64_t end = least(parts->low + (a + 1) * parts->domain, stop);
+        widen(&parts->wanted[a], start, end);
+        start = end;
+    }
+}
+
+/* Adds a piece to the windows that it is in. A window is a whole buffer, as in ROMIO: it ends earlier only where the
+ * part does. */
+static void add_piece(struct collective *collective, const struct parts *parts, int64_t start, int64_t stop)
 {
     while (start < stop) {
-        int64_t aggregator = (start - low) / domain, round = (start - low) % domain / buffer;
-        int64_t end = low + aggregator * domain + (round + 1) * buffer;
-        int64_t domain_end = low + (aggregator + 1) * domain;
-        end = end < domain_end ? end : domain_end;
-        end = end < stop ? end : stop;
-        struct window *window = &collective->window[round * collective->aggregators + aggregator];
-        window->start = window->bytes == 0 || start < window->start ? start : window->start;
-        window->stop = end > window->stop ? end : window->stop;
-        window->bytes += end - start;
-        start = end;
+        const int64_t a = (start - parts->low) / parts->domain;
+        const struct range *wanted = &parts->wanted[a];
+        const int64_t round = (start - wanted->start) / parts->buffer;
+        const int64_t first = wanted->start + round * parts->buffer, last = least(first + parts->buffer, wanted->stop);
+        struct window *window = &collective->window[round * collective->aggregators + a];
+        window->start = first;
+        window->stop = last;
+        window->bytes += least(last, stop) - start;
+        start = least(last, stop);
+    }
+}
+
+typedef void piece_found(struct collective *, const struct parts *, int64_t start, int64_t stop);
+
+static void each_piece(struct collective *collective, const struct parts *parts, piece_found *found)
+{
+    for (const struct call *call = collective->first; call; call = call->next) {
+        struct pieces rest;
+        int64_t start, stop;
+        for (bool more = first_piece(call, &rest, &start, &stop); more; more = pieces_next(&rest, &start, &stop))
+            found(collective, parts, start, stop);
     }
 }
 
@@ -152,43 +187,49 @@ static void set_aggregator(const struct collective *collective, struct window *w
     window->own = (double)call->bytes / (double)collective->bytes;
 }
 
+static int by_its_rank(const void *a, const void *b)
+{
+    const struct call *one = *(const struct call *const *)a, *other = *(const struct call *const *)b;
+    return (one->rank > other->rank) - (one->rank < other->rank);
+}
+
+/* The calls of the ranks that aggregate: the first one of each node. If more are wanted than there are nodes, they are
+ * the first ranks (ROMIO's cb_config_list "*:*"). */
+static const struct call **aggregators(struct engine *engine, struct collective *collective)
+{
+    const struct sim_input *in = engine->in;
+    const struct call **call = hold(engine, (size_t)collective->arrived * sizeof *call);
+    const int64_t most = in->aggregators > 0 ? in->aggregators : in->nodes;
+    int64_t count = 0, last = -1;
+    for (const struct call *one = collective->first; one; one = one->next)
+        call[count++] = one;
+    qsort(call, (size_t)count, sizeof *call, by_its_rank);
+    for (int64_t i = 0; i < count && collective->aggregators < most; i++) {
+        const int64_t node = call[i]->rank / in->ranks_per_node;
+        if (most > in->nodes || node != last)
+            call[collective->aggregators++] = call[i];
+        last = node;
+    }
+    return call;
+}
+
 /* Which ranks aggregate, and what in which round. */
 static void share_out(struct engine *engine, struct collective *collective, int64_t low, int64_t high)
 {
     const struct sim_input *in = engine->in;
-    size_t nodes = (size_t)in->nodes;
-    int64_t *aggregator = hold(engine, nodes * sizeof *aggregator);
-    int64_t *first = hold(engine, nodes * sizeof *first); /* of each node the first rank, counted from 1 */
-    for (const struct call *call = collective->first; call; call = call->next) {
-        int64_t node = call->rank / in->ranks_per_node;
-        if (first[node] == 0 || call->rank + 1 < first[node])
-            first[node] = call->rank + 1;
-    }
-    int64_t most = in->aggregators > 0 ? in->aggregators : in->nodes;
-    for (int64_t node = 0; node < in->nodes; node++) {
-        bool aggregates = first[node] > 0 && collective->aggregators < most;
-        if (aggregates)
-            aggregator[collective->aggregators] = first[node] - 1;
-        first[node] = aggregates ? collective->aggregators++ : -1;
-    }
-    int64_t domain = (high - low + collective->aggregators - 1) / collective->aggregators;
-    collective->rounds = (domain + in->collective_buffer - 1) / in->collective_buffer;
-    collective->window =
-        hold(engine, (size_t)(collective->rounds * collective->aggregators) * sizeof *collective->window);
-    for (const struct call *call = collective->first; call; call = call->next) {
-        int64_t a = first[call->rank / in->ranks_per_node];
-        bool aggregates = a >= 0 && aggregator[a] == call->rank;
-        for (int64_t round = 0; aggregates && round < collective->rounds; round++)
-            set_aggregator(collective, &collective->window[round * collective->aggregators + a], call);
-    }
-    release_memory(engine, first);
-    release_memory(engine, aggregator);
-    for (const struct call *call = collective->first; call; call = call->next) {
-        struct pieces rest;
-        int64_t start, stop;
-        for (bool more = first_piece(call, &rest, &start, &stop); more; more = pieces_next(&rest, &start, &stop))
-            add_piece(collective, low, domain, in->collective_buffer, start, stop);
-    }
+    const struct call **of = aggregators(engine, collective);
+    struct parts parts = {.low = low, .domain = (high - low + collective->aggregators - 1) / collective->aggregators,
+                          .buffer = in->collective_buffer,
+                          .wanted = hold(engine, (size_t)collective->aggregators * sizeof *parts.wanted)};
+    collective->rounds = (parts.domain + parts.buffer - 1) / parts.buffer;
+    int64_t windows = collective->rounds * collective->aggregators;
+    collective->window = hold(engine, (size_t)windows * sizeof *collective->window);
+    for (int64_t i = 0; i < windows; i++)
+        set_aggregator(collective, &collective->window[i], of[i % collective->aggregators]);
+    each_piece(collective, &parts, want);
+    each_piece(collective, &parts, add_piece);
+    release_memory(engine, parts.wanted);
+    release_memory(engine, of);
 }
 
 static void one_round(struct engine *engine, struct collective *collective);

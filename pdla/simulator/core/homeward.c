@@ -3,7 +3,7 @@
  *
  * A round takes the moves that the node has, sorts their bytes by the original, and cuts them into
  * chunks. Workers take chunk after chunk: the mover of each rank, and the rank itself while it waits.
- * A worker reads what the node has of a chunk, in the order of the device, and writes each maximal
+ * A worker reads what the node has of a chunk, in the order of the devices, and writes each maximal
  * run of it. The moves are done when the last chunk is. */
 #include "engine.h"
 
@@ -77,6 +77,8 @@ static int by_original(const void *a, const void *b)
 static int by_place(const void *a, const void *b)
 {
     const struct piece *one = a, *other = b;
+    if (one->server != other->server)
+        return one->server < other->server ? -1 : 1;
     return (one->place > other->place) - (one->place < other->place);
 }
 
@@ -106,7 +108,7 @@ static void add_reads(struct access *access, struct piece *piece, int64_t count)
     qsort(piece, (size_t)count, sizeof *piece, by_place);
     for (int64_t i = 0, next; i < count; i = next) {
         int64_t stop = piece[i].place + piece[i].length;
-        for (next = i + 1; next < count && piece[next].place == stop; next++)
+        for (next = i + 1; next < count && piece[next].server == piece[i].server && piece[next].place == stop; next++)
             stop += piece[next].length;
         add_row(access, piece[i].object, piece[i].server, SIM_READ, piece[i].place, stop);
     }
@@ -140,7 +142,7 @@ static bool take_chunk(struct engine *engine, struct home *home)
     access->background = true;
     access->uncached = 2 * bytes; /* out of a page cache, and to the original */
     access->transfer = hold(engine, (size_t)(2 * count + bytes / most + 1) * sizeof *access->transfer);
-    if (!in->client_cache) {
+    if (!in->home_cached) {
         struct piece *placed = hold(engine, (size_t)count * sizeof *placed);
         memcpy(placed, first, (size_t)count * sizeof *placed);
         add_reads(access, placed, count);

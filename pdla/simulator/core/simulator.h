@@ -116,7 +116,7 @@ struct sim_input {
     int64_t seed, open_loop;
     int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
     int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
-    int64_t aggregators;       /* at most so many, one a node; 0: one on every node */
+    int64_t aggregators;       /* so many at most; 0: one on every node */
     int64_t client_cache;      /* nodes keep what they have read and written */
     int64_t client_sync;       /* what is written goes to the storage at once, too */
     int64_t client_read_ahead; /* the most bytes that they read ahead, and write at once */
@@ -124,6 +124,7 @@ struct sim_input {
     int64_t exchange;          /* how ranks write together if somebody decides about requests (enum sim_exchange) */
     int64_t home_chunk;        /* bytes: unless it is SIM_TWO_PHASE, a node brings home what it has in such chunks, */
     int64_t home_request;      /* in requests of at most so many; 0: of all that is contiguous */
+    int64_t home_cached;       /* which is in its memory: it need not be read */
     double exchange_costs[5];  /* struct caching_costs, of SIM_AUTO */
     const struct sim_server *server;
     const int64_t *curve_place; /* a distance, or clients */
@@ -153,8 +154,8 @@ struct sim_input {
 };
 
 /* For each server: its seconds, its requests, and the bytes that its head has moved. For each file:
- * the time that its requests took on servers, and their number. For each space: foreground reads
- * and writes, background reads and writes. */
+ * the time that its requests took on servers, and their number. For each rank: its seconds in calls.
+ * For each space: foreground reads and writes, background reads and writes. */
 struct sim_output {
     double seconds; /* when the last call returned */
     double settled; /* when the last move was done */
@@ -162,7 +163,7 @@ struct sim_output {
     double closing;    /* after the last call, for what was done at the end */
     double call_seconds, longest_call;
     int64_t calls, bytes[2], requests, subrequests, moves, logged, stuck, closes;
-    double *server_busy, *server_waited, *server_distance, *file_latency;
+    double *server_busy, *server_waited, *server_distance, *file_latency, *rank_seconds;
     int64_t *server_served, *file_requests, *space_bytes;
 };
 
