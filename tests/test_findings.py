@@ -557,3 +557,18 @@ def test_bytes_of_several_ranks_in_unknown_views_are_not_taken_for_the_same() ->
     reads = run(loop(8, lambda rank, i: i * 16 * MiB + rank * 4 * KiB, 4 * MiB, "read_at"))
     assert "re-read" in findings(reads)
     assert "re-read" not in findings(doubtful(reads, "holes_unknown"))
+
+
+def test_lateness_that_moves_between_ranks_may_be_that_of_shared_cores() -> None:
+    moving = [
+        Call(rank, "read_at_all", far(rank, i), 4 * MiB, 5e-3 * i + 3e-3 * late, 4e-3 - 3e-3 * late)
+        for i in range(16)
+        for rank in range(4)
+        for late in [rank == i % 4]
+    ]
+    one = findings(run(moving))["straggler"]
+    assert one.title == "Ranks wait for others in collective calls, each time for another one."
+    assert one.confidence == "low" and "share a core" in one.why
+    one = findings(run([*WAITING, *LATE]))["straggler"]
+    assert one.title == "Ranks wait for others in collective calls, most for rank 3."
+    assert one.confidence == "medium"

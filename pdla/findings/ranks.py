@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,9 @@ UNEVEN = 1.5
 
 OUTLYING = 10
 """A call is an outlier if it takes so many times the median of its group, scaled by its bytes."""
+
+LASTING = 0.5
+"""Lateness stays with a rank from this share of the waiting on that is for it, beyond its share by chance."""
 
 MOST_BARS = 32
 
@@ -133,17 +137,28 @@ def _late(seen: Seen) -> Iterator[Draft]:
             np.add.at(last, seen.rank[group.rows][wait == 0], waited[turn][wait == 0])
     lost = np.bincount(seen.rank, waits, minlength=seen.trace.ranks).astype(np.float64)
     costs = float(lost.max(initial=0.0))
-    if costs > 0:
-        late = int(last.argmax())
-        yield Draft(
-            kind="straggler",
-            file="",
-            title=f"Ranks wait for others in collective calls, most for rank {late}.",
-            lost=lost,
-            evidence=f"A rank waits up to {format_seconds(costs)} in all for the last one to make the same call.",
-            bars=_by_rank(lost),
-            remedy="The time is not I/O: balance what the ranks compute before the calls, or let them be nonblocking.",
+    if costs <= 0:
+        return
+    draft = Draft(
+        kind="straggler",
+        file="",
+        title=f"Ranks wait for others in collective calls, most for rank {int(last.argmax())}.",
+        lost=lost,
+        evidence=f"A rank waits up to {format_seconds(costs)} in all for the last one to make the same call.",
+        bars=_by_rank(lost),
+        remedy="The time is not I/O: balance what the ranks compute before the calls, or let them be nonblocking.",
+    )
+    chance = 1 / np.count_nonzero(np.bincount(seen.rank[seen.is_data]))
+    if last.max() / last.sum() < chance + LASTING * (1 - chance):
+        draft = replace(
+            draft,
+            title="Ranks wait for others in collective calls, each time for another one.",
+            remedy="The time is not I/O. Give each rank a core of its own (the launcher's option for binding); if they "
+            "have one, what they compute varies: let the calls be nonblocking.",
+            sure="low",
+            why="ranks that share a core, or other work on the nodes, are late in this way, too",
         )
+    yield draft
 
 
 def _between(seen: Seen, rows: Int64Array) -> Floats:
