@@ -124,3 +124,38 @@ def test_a_public_function_whose_extra_is_missing_says_so() -> None:
     code = "import sys; sys.modules['pandas'] = None\nimport pdla; pdla.analyze"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pdla.analyze needs pandas, which is not installed: pip install 'pdla[plan]'" in done.stderr
+
+
+def test_the_recipes_of_other_installers_have_the_package_s_requirements() -> None:
+    """With their oldest versions, and the names that conda-forge and Spack give the packages."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    conda = (REPOSITORY / "packaging/conda/recipe.yaml").read_text()
+    spack = (REPOSITORY / "packaging/spack/packages/py_pdla/package.py").read_text()
+    core, extras = project["dependencies"], project["optional-dependencies"]
+    for package in [*core, *extras["plan"], *extras["report"]]:
+        if match := re.match(r"([\w-]+)>=([\d.]+)", package):
+            name, least = match.groups()
+            names = {"matplotlib": "matplotlib-base", "prometheus-client": "prometheus_client"}
+            assert f"- {names.get(name, name)} >={least}" in conda
+            # Spack's newest google-crc32c is older.
+            least = "1.3" if name == "google-crc32c" else least.removesuffix(".0")
+            assert f'"py-{name}@{least}:"' in spack
+    assert f'version: "{pdla.__version__}"' in conda
+
+
+@pytest.mark.skipif(not Path("/usr/share/modules/init/sh").exists(), reason="environment-modules is not installed")
+def test_the_module_file_puts_only_pdla_on_the_path(tmp_path: Path) -> None:
+    (tmp_path / "only-pdla").mkdir()
+    (tmp_path / "only-pdla/pdla").symlink_to(BIN / "pdla")
+    script = f"""
+        . /usr/share/modules/init/sh
+        export MODULEPATH={REPOSITORY / "packaging/modulefiles"} PDLA_PREFIX={tmp_path}
+        command -v python3 > before; module load pdla/{pdla.__version__}
+        command -v pdla; pdla --version; command -v python3 | cmp - before
+        module unload pdla; command -v pdla || echo gone
+    """
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == [f"{tmp_path}/only-pdla/pdla", f"pdla {pdla.__version__}", "gone"], done.stderr
