@@ -147,9 +147,13 @@ def test_the_recipes_of_other_installers_have_the_package_s_requirements() -> No
 def test_the_module_file_puts_only_pdla_on_the_path(tmp_path: Path) -> None:
     (tmp_path / "only-pdla").mkdir()
     (tmp_path / "only-pdla/pdla").symlink_to(BIN / "pdla")
+    file = tmp_path / "modulefiles/pdla" / pdla.__version__
+    file.parent.mkdir(parents=True)
+    text = (REPOSITORY / "packaging" / file.relative_to(tmp_path)).read_text()
+    file.write_text(text.replace(f"/opt/pdla/{pdla.__version__}", str(tmp_path)))
     script = f"""
         . /usr/share/modules/init/sh
-        export MODULEPATH={REPOSITORY / "packaging/modulefiles"} PDLA_PREFIX={tmp_path}
+        export MODULEPATH={tmp_path / "modulefiles"}
         command -v python3 > before; module load pdla/{pdla.__version__}
         command -v pdla; pdla --version; command -v python3 | cmp - before
         module unload pdla; command -v pdla || echo gone

@@ -2,9 +2,8 @@
 
 import pathlib
 
-from spack_repo.builtin.build_systems.python import PythonPackage
-
 from spack.package import *
+from spack_repo.builtin.build_systems.python import PythonPackage
 
 
 class PyPdla(PythonPackage):
