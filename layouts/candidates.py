@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from pdla.layouts.cost import in_rounds, in_turns, side_by_side
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.layouts.seen import offsets, sectioned, striped
-from pdla.layouts.write_cost import flushed, pages_read, read_by_nodes, write_back_cost
+from pdla.layouts.write_cost import PAGE, flushed, pages_read, read_by_nodes, write_back_cost
 from pdla.model import Candidate, Cluster, Cost, Layout, Pool, Signature
 from pdla.units import format_bytes
 
@@ -55,6 +56,26 @@ def candidates(
         replace(one, cost=write_back_cost(one.cost, pattern, size, cluster, one.layout, waited)) if one.layout else one
         for one in found
     )
+
+
+class Costed:
+    """The candidates of signatures on a cluster. Signatures of one shape, say of a file each step, are costed once.
+
+    A shape is a pattern wherever it begins in a cycle of the original's strips.
+    """
+
+    def __init__(self, cluster: Cluster, pools: Iterable[Pool], hybrids: Iterable[tuple[Pool, Pool]]) -> None:
+        self.cluster, self._spaces = cluster, (tuple(pools), tuple(hybrids))
+        self._cycle = math.lcm(cluster.home_strip * cluster.home_servers, PAGE)
+        self._known: dict[object, tuple[Candidate, ...]] = {}
+
+    def candidates(self, signature: Signature, size: int, waited: float | None = None) -> tuple[Candidate, ...]:
+        """``candidates`` of a signature."""
+        pattern = Pattern.of(signature)
+        shape = replace(pattern, start=pattern.start % self._cycle), signature.collective, size, waited
+        if shape not in self._known:
+            self._known[shape] = candidates(signature, size, self.cluster, *self._spaces, waited)
+        return self._known[shape]
 
 
 def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from dataclasses import replace
@@ -20,11 +21,12 @@ from pdla.analyzers.dependence import RAW, WAR, WAW
 from pdla.analyzers.phases import WritePhase
 from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
+from pdla.layouts.candidates import Costed, candidates
 from pdla.layouts.capacity import room, spaces
 from pdla.layouts.config import load_cluster
 from pdla.layouts.striping import component_sizes
 from pdla.model import STILL, Cluster, Growth, Identity, Layout, Loop, Plan, Pool, Signature
-from pdla.policies import policy_names
+from pdla.policies import get_policy, policy_names
 from pdla.policies.plan import Limits, RedirectedWrites, make_plan
 from pdla.policies.planfile import SCHEMA, plan_from_json, plan_to_json, read_plan, write_plan
 from pdla.units import GiB, KiB, MiB
@@ -329,6 +331,34 @@ SIGNATURES = st.builds(
     t_end=st.floats(0, 1e6),
     growth=st.sampled_from([(), (STILL, Growth(4096, 64, 2), STILL), (Growth(1 << 20, 0, 0), STILL, STILL)]),
 )
+
+
+CACHED = replace(CLUSTER, client_cache=True, client_read_ahead=128 * KiB, home_strip=6 * KiB)
+
+
+@given(
+    SIGNATURES, st.sampled_from([CLUSTER, CACHED, load_cluster("pdla"), load_cluster("ibridge")]), st.integers(1, 99)
+)
+def test_signatures_of_one_shape_are_costed_once_and_alike(signature, cluster, cycles):
+    size, waited = AccessMap.from_signature(signature).size, 0.5
+    spaces = get_policy("auto").spaces(cluster)
+    known = Costed(cluster, *spaces)
+    apart = math.lcm(cluster.home_strip * cluster.home_servers, 4 * KiB)
+    later = replace(signature, file="/d/later", start=signature.start + cycles * apart, t_start=0.0)
+    found = known.candidates(signature, size, waited)
+    assert known.candidates(later, size, waited) is found
+    assert (
+        candidates(later, size, cluster, *spaces, waited)
+        == found
+        == candidates(signature, size, cluster, *spaces, waited)
+    )
+    others = [
+        known.candidates(replace(signature, start=signature.start + apart // 2), size, waited),
+        known.candidates(replace(signature, collective=not signature.collective), size, waited),
+        known.candidates(signature, size + 4096, waited),
+        known.candidates(signature, size, None),
+    ]
+    assert not any(one is found for one in others)
 
 
 @given(st.lists(SIGNATURES, max_size=4), st.sampled_from(policy_names()), st.integers(0, 1 << 24))

@@ -12,11 +12,11 @@ from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, UNSYNCED
 from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
-from pdla.layouts.candidates import candidates
+from pdla.layouts.candidates import Costed
 from pdla.layouts.capacity import room, space_of_each, summed
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal, take
 from pdla.layouts.striping import component_sizes
-from pdla.model import Candidate, Cluster, Op, PatternPlan, Plan, Signature
+from pdla.model import Candidate, Cluster, Layout, Op, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
 from pdla.policies.base import LEAST_GAIN, Obstacle, Place, Policy
 from pdla.policies.planfile import LARGEST
@@ -103,9 +103,11 @@ def make_plan(
     patterns, refused = _patterns(analysis, writes, limits.gone)
     phases = writes.phases if writes else None
     servers = cache(lambda name: space_of_each(cluster.pool(name)))
+    spaces = cache(lambda layout, size: summed(servers(layout.pool), component_sizes(layout, size)))
+    known = Costed(cluster, *chosen_policy.spaces(cluster))
     costed = []
     for pattern in patterns:
-        costed.append(_costed(pattern, cluster, chosen_policy, limits.obstacle, phases))
+        costed.append(_costed(pattern, known, limits.obstacle, phases))
         advance("costing", len(costed), len(patterns))
     if simulator:
         # Where most is at stake first: time may end.
@@ -114,7 +116,7 @@ def make_plan(
             advance("simulating patterns", done, len(order))
             costed[number] = simulator.candidates(patterns[number].signature, costed[number])
     asked = [
-        _ask(pattern, found, cluster, chosen_policy, servers) for pattern, found in zip(patterns, costed, strict=True)
+        _ask(pattern, found, cluster, chosen_policy, spaces) for pattern, found in zip(patterns, costed, strict=True)
     ]
     left = _room(cluster, patterns, limits.replicas)
     choice = SELECTIONS[selection]([one.options for one in asked], left)
@@ -170,18 +172,13 @@ class _Asked:
 
 
 def _costed(
-    pattern: _Pattern,
-    cluster: Cluster,
-    policy: Policy,
-    obstacle: Obstacle,
-    written: Mapping[str, Sequence[WritePhase]] | None,
+    pattern: _Pattern, known: Costed, obstacle: Obstacle, written: Mapping[str, Sequence[WritePhase]] | None
 ) -> tuple[Candidate, ...]:
-    """The candidates of a pattern in the spaces of a policy, with their costs; some are refused."""
-    pools, hybrids = policy.spaces(cluster)
+    """The candidates of a pattern, with their costs; some are refused."""
     size, waited = pattern.map.size, None if written is None else _opened_again(pattern.signature, written)
-    found = candidates(pattern.signature, size, cluster, pools, hybrids, waited)
+    found, pool = known.candidates(pattern.signature, size, waited), known.cluster.pool
     refusals = [
-        (pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size)) if one.layout else ""
+        (pattern.obstacle or one.refused or obstacle(pool(one.space), one.layout, size)) if one.layout else ""
         for one in found
     ]
     return tuple(replace(one, refused=why) if why else one for one, why in zip(found, refusals, strict=True))
@@ -192,15 +189,13 @@ def _ask(
     found: tuple[Candidate, ...],
     cluster: Cluster,
     policy: Policy,
-    servers: Callable[[str], Sequence[str]],
+    spaces: Callable[[Layout, int], Mapping[str, int]],
 ) -> _Asked:
     """The policy's wishes, as far as they may be granted."""
-    size, spaces = pattern.map.size, {}
-    for number, one in enumerate(found):
-        if one.layout and not one.refused:
-            spaces[number] = summed(servers(one.layout.pool), component_sizes(one.layout, size))
-    wishes = [place for place in policy.place(pattern.signature, found, cluster) if place.candidate in spaces]
-    return _Asked(pattern, found, tuple(wishes), spaces)
+    size = pattern.map.size
+    taken = {j: spaces(one.layout, size) for j, one in enumerate(found) if one.layout and not one.refused}
+    wishes = [place for place in policy.place(pattern.signature, found, cluster) if place.candidate in taken]
+    return _Asked(pattern, found, tuple(wishes), taken)
 
 
 def _in_whole_run(
@@ -290,7 +285,7 @@ def _opened_again(signature: Signature, writes: Mapping[str, Sequence[WritePhase
 
 def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:
     """The room in every space. Replicas of these patterns do not count, so that a plan can be repeated."""
-    planned = {(pattern.signature.file, pattern.map) for pattern in patterns}
+    planned = {(pattern.signature.file, pattern.map) for pattern in patterns} if replicas else set()
     own = [replica for replica in replicas if (replica.signature.file, replica.access_map) in planned]
     return room(cluster.pools, replicas, leaving=own)
 
