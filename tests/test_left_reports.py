@@ -13,7 +13,7 @@ import pytest
 from pdla.catalog import Catalog, open_catalog
 from pdla.extras import EXTRAS
 from pdla.left_reports import place
-from tests.conftest import Pdla
+from tests.conftest import REPOSITORY, Pdla
 
 PLANNING = [*(name for names in EXTRAS.values() for name in names), "numpy"]
 
@@ -113,6 +113,21 @@ def test_a_run_imports_none_of_what_planning_needs(pdla: Pdla, program: list[str
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["redirected_calls"] == 1
     assert len(results(pdla)) == 1
+
+
+def test_a_run_says_what_waits_for_write_back_without_a_catalog(pdla: Pdla) -> None:
+    """Of the journal of a killed program; numpy reads it, and SQLAlchemy is missing."""
+    journals = pdla.home / "journals/0123456789abcdef"
+    journals.mkdir(parents=True)
+    (release,) = (REPOSITORY / "tests/releases/0.2.0").glob("*.journal")
+    (journals / "n1-1.journal").write_bytes(release.read_bytes())
+    code = WITHOUT.replace('split(",")', 'split(",")[:-1]')
+    command = [sys.executable, "-c", code, ",".join(PLANNING), "run", "--", "true"]
+    done = subprocess.run(
+        command, cwd=pdla.directory, env=pdla.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "are newer in cache files on" in done.stderr
 
 
 def test_status_after_a_run_shows_it_and_its_time(pdla: Pdla, program: list[str]) -> None:
