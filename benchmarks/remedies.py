@@ -324,7 +324,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for one in rows:
         said, after = expected(one), statistics.median(one["after"])
-        confidence = statistics.mode(one["confidence"])
+        alike = [
+            level
+            for level, each in zip(one["confidence"], one["expected"], strict=True)
+            if (each is None) == (said is None)
+        ]
+        confidence = statistics.mode(alike)
         words = f"| `{one['kind']}` | {one['title']} | {STORAGES[one['storage']].title} | {confidence}"
         measured = f"{_spread(one['before'])} | {'-' if said is None else f'{said:.3g} s'} | {_spread(one['after'])}"
         ratio = "- | -" if said is None else f"{said / after:.2f} | {'yes' if kept(one) else 'no'}"
