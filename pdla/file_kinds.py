@@ -67,7 +67,7 @@ def _directory(path: Path) -> str:
         return RECORDER
     if any(path.glob("*.otf2")):
         return OTF2
-    return LOGS if any(path.glob("*.log")) else "a directory"
+    return LOGS if any(path.glob("*.log")) or any(path.glob("*/*.log")) else "a directory"
 
 
 def _binary(path: Path, start: bytes) -> str:

@@ -61,7 +61,7 @@ def run_turns(mpi: Mpi, library: Path, directory: Path, nodes: list[int]) -> Non
 
 def headers_of(logs: Path) -> dict[int, np.void]:
     """The headers of the logs, by rank."""
-    headers = [np.fromfile(log, HEADER, 1)[0] for log in logs.glob("*.log")]
+    headers = [np.fromfile(log, HEADER, 1)[0] for log in logs.glob("*/*.log")]
     return {int(header["rank"]): header for header in headers}
 
 
@@ -81,7 +81,7 @@ def test_calls_of_ranks_on_several_nodes_are_in_the_order_in_which_they_were_mad
     """As far as the clocks could be compared: where the processors are busy, an exchange takes longer than a turn."""
     run_turns(any_mpi, library, tmp_path, nodes)
     headers = headers_of(tmp_path / "logs")
-    for number, log in enumerate(sorted((tmp_path / "logs").glob("*.log"))):
+    for number, log in enumerate(sorted((tmp_path / "logs").glob("*/*.log"))):
         # Wall clocks that are wrong by hours.
         header = np.fromfile(log, HEADER, 1)
         header["realtime_ns"] += number * HOUR

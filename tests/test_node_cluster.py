@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.killing_nodes import MODES as KILLED_MODES
+from tests.killing_nodes import STAGES, Killing
 from tests.support.loop_on_nodes import MODES, PDLA, WRITES, WRITES_ONLY, Loop
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded
 from tests.support.node_cluster import node_cluster
@@ -48,7 +50,7 @@ def test_nodes_share_files_and_a_network_and_nothing_else(loop: Loop) -> None:
     assert int(other.run("cat", received)) - before > loop.size / 4  # ranks of both nodes exchange what they write
 
 
-@clusters((2, 2), (4, 1), (8, 1)) if THOROUGH else clusters((2, 2), (8, 1))
+@clusters((2, 2), (4, 1), (8, 1)) if THOROUGH else clusters((2, 2))
 def test_every_step_and_every_mode_gives_the_bytes_of_a_native_run(loop: Loop) -> None:
     loop.run(*loop.reader())
     read = loop.seen()
@@ -58,8 +60,7 @@ def test_every_step_and_every_mode_gives_the_bytes_of_a_native_run(loop: Loop) -
     assert loop.build("writes", *loop.writer(*WRITES_ONLY)) > 0
     assert loop.pdla("run", "--json", "--", *loop.reader())["replica_bytes"] == loop.size - 5
     assert loop.seen() == read
-    few = ("close", "lease", "e10 exchanged")
-    for mode in MODES if THOROUGH or len(loop.cluster.nodes) == 2 else few:
+    for mode in MODES:
         loop.clear()
         steps = WRITES_ONLY if mode == "lease" else WRITES
         report = loop.pdla("run", *loop.options(mode), "--json", "--", *loop.writer(*steps))
@@ -106,3 +107,21 @@ def test_h54_what_a_rank_writes_beside_a_cache_needs_no_lock_of_other_nodes(loop
     lines = [line for file in calls.iterdir() for line in file.read_text().splitlines()]
     assert f"open {loop.cluster.shared}/result" in lines
     assert [line for line in lines if line.startswith("lock")] == []
+
+
+@pytest.fixture(scope="module")
+def killing(tmp_path_factory: pytest.TempPathFactory, postgresql_server: str) -> Iterator[Killing]:
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    with node_cluster(tmp_path_factory.mktemp("killed"), 2) as cluster:
+        yield Killing(Loop(cluster, mpi, new_database(postgresql_server), 1))
+
+
+@pytest.mark.parametrize("stage", STAGES if THOROUGH else ["trace", "replicate", "daemon", "lease"])
+def test_a_node_that_is_killed_loses_nothing_and_the_next_command_goes_on(killing: Killing, stage: str) -> None:
+    killing.round(stage, 0.05)
+
+
+@pytest.mark.parametrize("mode", KILLED_MODES if THOROUGH else ["e10"])
+def test_h33_a_node_that_crashed_loses_at_most_what_was_not_synced(killing: Killing, mode: str) -> None:
+    killing.round(mode, 0.1, crashed=True)

@@ -201,7 +201,7 @@ def test_the_trace_file_keeps_them_and_has_no_group_without(recorder: Recorder, 
     pack(recorder.logs, recorder.directory / "run.h5")
     pd.testing.assert_frame_equal(load(recorder.directory / "run.h5").posix, both.posix)
 
-    for log in recorder.logs.glob("*.posix"):
+    for log in recorder.logs.glob("*/*.posix"):
         log.unlink()
     pack(recorder.logs, recorder.directory / "without.h5")
     without = load(recorder.directory / "without.h5")

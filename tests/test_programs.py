@@ -332,7 +332,7 @@ def test_a_view_of_a_million_blocks_is_a_loop(any_recorder: Recorder) -> None:
     assert extents == [(8000078, 2), (8000084, 4), (8000092, 2)]
     content = path.read_bytes()
     assert [content[offset : offset + length] for offset, length in extents] == [b"12", b"3456", b"78"]
-    (side,) = any_recorder.logs.glob("*.side")
+    (side,) = any_recorder.logs.glob("*/*.side")
     assert side.stat().st_size < 8192
 
 

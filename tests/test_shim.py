@@ -220,7 +220,7 @@ def test_a_view_set_again_and_again_is_written_once(recorder: Recorder) -> None:
     trace = endings(recorder, "views")
     assert kinds(trace).count("set_view") == 200
     assert len(trace.views) == 3
-    (side,) = recorder.logs.glob("*.side")
+    (side,) = recorder.logs.glob("*/*.side")
     content = side.read_bytes()
     assert [kind for kind, _ in _entries(content)] == [1, 2, 3, 3]
 
@@ -252,7 +252,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(recorder: Recorder) 
         assert len(trace.records) == 9 * 4096
         assert trace.dropped == 1 + 1 + 60000 + 1 - 9 * 4096
         assert trace.truncated == ()
-        modes = {path.stat().st_mode & 0o777 for path in recorder.logs.iterdir()}
+        modes = {path.stat().st_mode & 0o777 for path in recorder.logs.glob("*/*")}
         assert modes == {0o600}
     finally:
         subprocess.run(["umount", recorder.logs], check=True)

@@ -43,14 +43,14 @@ static void set_state(enum state next)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Makes <directory>/<host>-<pid>.<suffix>. If containers share a host name, the name gets a number.
- */
+/* Makes <directory>/<host>/<host>-<pid>.<suffix>. If containers share a host name, the name gets a number.
+ * RATIONALE: a directory for each node, since a file system makes names in one directory one after the other. */
 static bool create(struct output *output, const char *directory, const char *host, int number, const char *suffix)
 {
     char path[PATH_MAX], unique[16] = "";
     if (number > 0)
         snprintf(unique, sizeof unique, ".%d", number);
-    int length = snprintf(path, sizeof path, "%s/%s-%d%s.%s", directory, host, (int)getpid(), unique, suffix);
+    int length = snprintf(path, sizeof path, "%s/%s/%s-%d%s.%s", directory, host, host, (int)getpid(), unique, suffix);
     return length < (int)sizeof path && output_create(output, path);
 }
 
@@ -117,6 +117,14 @@ static void fill_header(const char *host)
     memcpy(header->magic, RAWLOG_MAGIC, sizeof header->magic);
 }
 
+static void make_directories(const char *directory, const char *host)
+{
+    char path[PATH_MAX];
+    mkdir(directory, 0700);
+    if (snprintf(path, sizeof path, "%s/%s", directory, host) < (int)sizeof path)
+        mkdir(path, 0700);
+}
+
 static bool open_log(const char *directory)
 {
     struct output posix_output;
@@ -124,11 +132,15 @@ static bool open_log(const char *directory)
     gethostname(host, sizeof host - 1);
     for (char *c = host; (c = strchr(c, '/'));)
         *c = '_';
-    mkdir(directory, 0700);
     int number = 0;
+    bool made = false;
     while (!create(&log_output, directory, host, number, "log"))
-        if (errno != EEXIST || ++number > 100)
+        if (errno == ENOENT && !made) {
+            make_directories(directory, host);
+            made = true;
+        } else if (errno != EEXIST || ++number > 100) {
             return false;
+        }
     if (!create(&side_output, directory, host, number, "side") || !write_names())
         return false;
     header = output_map(&log_output);

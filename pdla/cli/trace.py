@@ -52,10 +52,10 @@ def record(
     try:
         variables = {**variables, "PDLA_TRACE": str(logs)}
         code = launch(command, preloaded(variables, posix=posix, coherence=writes_are_noted()), stdout)
-        keep = any(path.stat().st_size for path in logs.iterdir())
+        keep = any(path.stat().st_size for path in logs.glob("*/*"))
         if not keep and code:
             return None, code
-        if not any(logs.iterdir()):
+        if not any(logs.glob("*/*")):
             raise PdlaError(
                 f"{command[0]} made no MPI-IO call that could be recorded. Possible reasons: it makes none; its MPI is "
                 "linked statically (ldd PROGRAM shows no libmpi); the launcher did not pass LD_PRELOAD and PDLA_TRACE "

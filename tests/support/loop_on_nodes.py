@@ -139,6 +139,12 @@ class Loop:
         try:
             return job.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            running = [
+                f"{name}: {Path(f'/proc/{process}/cmdline').read_text()[-200:]!r}"
+                for number, name in enumerate(self.cluster.names)
+                for process in self.cluster.members(number)
+            ]
+            print(*running, sep="\n")
             self.kill_all()
             raise AssertionError(f"hangs: {job.args!r}\n{job.communicate()}") from None
 

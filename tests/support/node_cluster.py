@@ -84,19 +84,24 @@ class Cluster:
         return found
 
     def kill(self, number: int) -> None:
-        """End a node as a power failure does: it sends nothing more, and its processes are gone."""
-        self._link(number, "down")
+        """End all processes of a node, and its link.
+
+        RATIONALE: the link goes down last. Hydra notices a lost node by the end of its connections only, natively too.
+        """
         while members := self.members(number):
             for process in members:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.01)
+        time.sleep(0.1)
+        self._link(number, "down")
 
-    def restart(self, number: int, *, lose_device: bool = False) -> None:
-        """Start the node again: a new boot, empty shared memory and, if so wanted, an empty device."""
-        _boot(self.directory, self.names[number]).write_text(f"{uuid4()}\n")
-        for directory in (Path("/dev/shm"), *([self.ssd] if lose_device else [])):
-            self.nodes[number].run("find", directory, "-mindepth", "1", "-delete")
+    def restart(self, number: int, *, crashed: bool = False) -> None:
+        """Join the node again; if it ``crashed``, with another boot, empty shared memory and an empty device."""
+        if crashed:
+            _boot(self.directory, self.names[number]).write_text(f"{uuid4()}\n")
+            for directory in (Path("/dev/shm"), self.ssd):
+                self.nodes[number].run("find", directory, "-mindepth", "1", "-delete")
         self._link(number, "up")
 
     def _link(self, number: int, state: str) -> None:
