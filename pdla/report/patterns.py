@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pdla.analyzers.aspects import Aspects
 from pdla.report.text import MOST, aspects_text, by_ranks, call_name, more, paragraph, shown_members, table
 from pdla.units import counted, format_bytes, format_count, ranks_text
 
@@ -37,6 +36,8 @@ def pattern_table(patterns: Sequence[Pattern]) -> str:
 
 def pattern_text(pattern: Pattern, seen: Sequence[tuple[Run, Occurrence]], members: Sequence[Signature]) -> str:
     """Everything about one pattern: its loops, its members, and the runs that have it."""
+    from pdla.analyzers.aspects import Aspects
+
     one = pattern.signature
     lines = [
         paragraph(f"Pattern {pattern.id}: {call_name(one)} {by_ranks(one.ranks)} of {one.file}"),
