@@ -16,34 +16,43 @@ from pdla.layouts.fit import Estimate
 from pdla.layouts.network import Network
 from pdla.layouts.timed_requests import STREAMS
 from pdla.model import Pool
-from pdla.units import format_bytes, format_seconds, format_share
+from pdla.units import counted, format_bytes, format_seconds, format_share
 
 HOME_STRIP = "64K"  # the default strip of OrangeFS and of many Lustre systems
 _WIDTH = 118
 
 
-def cluster_text(calibrations: Sequence[Calibration], network: Network | None, node: Node, made: str) -> str:
+def cluster_text(
+    calibrations: Sequence[Calibration],
+    network: Network | None,
+    node: Node,
+    made: str,
+    striped: tuple[int, int] | None = None,
+) -> str:
     """The text of the file: the pools as measured, with the originals in the first. ``made`` says when and where.
+
+    ``striped``: the servers and the bytes of a strip of new files, if the storage says it.
 
     Raises:
         PdlaError: the name of a directory is not valid text.
     """
     home = calibrations[0].pool
+    servers, strip = striped or (home.servers, HOME_STRIP)
     lines = [
         *_comment(
             f"Measured by pdla calibrate, {made}. docs/cluster.md explains the keys, docs/calibration.md the figures."
         ),
         "",
         *_comment(
-            f"Assumed, not measured: {home_assumed(home)}. The file can be used as it is; change what is otherwise. "
-            "pool is the one of those below whose devices hold the originals. servers is the number of servers over "
-            "which their file system stripes a file (1: it does not), strip the bytes on one before the next one's "
-            "turn: see lfs getstripe FILE, getfattr -n ceph.file.layout FILE, or pvfs2-viewdist -f FILE."
+            f"Assumed, not measured: {home_assumed(home, striped)}. The file can be used as it is; change what is "
+            "otherwise. pool is the one of those below whose devices hold the originals. servers is the number of "
+            "servers over which their file system stripes a file (1: it does not), strip the bytes on one before the "
+            "next one's turn: see lfs getstripe FILE, getfattr -n ceph.file.layout FILE, or pvfs2-viewdist -f FILE."
         ),
         "[home]",
         f"pool = {_text(home.name)}",
-        f"servers = {home.servers}",
-        f"strip = {_text(HOME_STRIP)}",
+        f"servers = {servers}",
+        f"strip = {_text(strip) if isinstance(strip, str) else strip}",
         "",
         *_clients(network),
         *_node(node),
@@ -53,12 +62,24 @@ def cluster_text(calibrations: Sequence[Calibration], network: Network | None, n
     return "\n".join(lines) + "\n"
 
 
-def home_assumed(pool: Pool) -> str:
-    """What ``[home]`` says about the original files if they are where the replicas of ``pool`` will be."""
+def home_assumed(pool: Pool, striped: tuple[int, int] | None = None) -> str:
+    """What ``[home]`` says about the original files if they are where the replicas of ``pool`` will be.
+
+    ``striped``: the servers and the bytes of a strip of new files, if the storage says it.
+    """
+    if striped:
+        servers, strip = striped
+        number = counted(servers, "server")
+        return (
+            f"the original files are striped as new files are, over {number} like those of pool {pool.name}, "
+            f"{format_bytes(strip)} on each"
+        )
     if pool.servers == 1:
         return f"the original files are on a device like the one of pool {pool.name}"
-    striped = f"striped over {pool.servers} servers like those of pool {pool.name}, {HOME_STRIP} on each"
-    return f"the original files are {striped}"
+    return (
+        f"the original files are striped over {pool.servers} servers like those of pool {pool.name}, "
+        f"{HOME_STRIP} on each"
+    )
 
 
 def findings(calibration: Calibration) -> list[str]:
@@ -67,7 +88,7 @@ def findings(calibration: Calibration) -> list[str]:
         calibration.pool,
         calibration.reads,
         calibration.reads.worst,
-        len(calibration.pool.where),
+        calibration.pool.servers,
     )
     said = [
         f"Reads take {_interval(_rate(reads.seconds_per_byte))} MB/s and writes "
@@ -161,6 +182,7 @@ def _pool(calibration: Calibration) -> list[str]:
         f"grain = {pool.grain}",
         f"backend = {_text(pool.backend)}",
         f"where = [{', '.join(map(_text, pool.where))}]",
+        *([f"servers = [{', '.join(map(_text, pool.names))}]"] if pool.names else []),
     ]
 
 

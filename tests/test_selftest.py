@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pdla.layouts.config import load_cluster
+from pdla.model import Layout
+from pdla.replicator.backends import backend_of
 from tests.conftest import Pdla
 from tests.support.striping_mount import StripingMount, striping_mount
 
@@ -80,3 +83,29 @@ def test_other_storage_is_refused_in_one_line(pdla: Pdla, words: tuple[str, ...]
 
 def test_the_back_end_and_one_directory_are_given_together(pdla: Pdla) -> None:
     assert "give one directory with --backend" in pdla.run("doctor", "--backend", "lustre", code=2).stderr
+
+
+def test_calibrate_writes_the_pools_of_a_lustre_with_all_their_osts(tmp_path: Path, pdla: Pdla) -> None:
+    with striping_mount("lustre", tmp_path / "lustre") as mounted:
+        (mounted.backing / "pools/2").unlink()
+        mounted.set_state(3, "inactive")
+        (mounted.mount / "me").mkdir()
+        words = ("--lustre", mounted.mount / "me", "-o", "cluster.toml", "--seconds", "1", "--size", "16M")
+        pdla.run("calibrate", *words)
+        cluster = load_cluster(pdla.directory / "cluster.toml")
+        assert [(pool.name, pool.kind, pool.backend, pool.names, pool.grain) for pool in cluster.pools] == [
+            ("disk", "hdd", "lustre", ("disk:OST0000", "disk:OST0002"), 65536),
+            ("flash", "ssd", "lustre", ("flash:OST0001", "flash:OST0004", "flash:OST0005"), 65536),
+        ]
+        assert (cluster.home_pool, cluster.home_servers, cluster.home_strip) == ("disk", 1, 1 << 20)
+        assert sorted(path.name for path in (mounted.mount / "me").iterdir()) == ["pdla-disk", "pdla-flash"]
+        for pool in cluster.pools:
+            layout = Layout(pool.name, 2, 1, (65536, 65536), 131072)
+            backend_of(pool).check(layout, 1000)
+        assert mounted.targets_of_directories() == {0, 1, 2, 4, 5}  # a scratch file was on each
+
+
+def test_calibrate_refuses_a_directory_that_is_not_on_lustre(pdla: Pdla) -> None:
+    (line,) = pdla.run("calibrate", "--lustre", ".", code=1).stderr.splitlines()
+    assert "is not on Lustre but in" in line
+    assert "give either --lustre DIR" in pdla.run("calibrate", "--lustre", ".", "elsewhere", code=2).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +28,12 @@ LEAST_SECONDS = 1.0
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--pool", "pools", metavar="NAME[:KIND]=DIR,...", multiple=True, help="A pool of these directories.")
 @click.option(
+    "--lustre",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="All OSTs of the Lustre that DIR is on, in pools by OST pool.",
+)
+@click.option(
     "-o", "output", type=Output(), default="cluster.toml", show_default=True, metavar="FILE", help="File to write."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -40,6 +47,7 @@ LEAST_SECONDS = 1.0
 def calibrate(
     directories: tuple[Path, ...],
     pools: tuple[str, ...],
+    lustre: Path | None,
     output: Path,
     force: bool,
     seconds: float,
@@ -52,9 +60,13 @@ def calibrate(
     For several pools use --pool hdd=/mnt/a,/mnt/b --pool fast:ssd=/mnt/c. KIND is hdd, ssd or node.
     By default KIND is NAME if that is a kind; otherwise pdla asks the kernel.
 
+    With --lustre, DIR is a directory of yours on a mounted Lustre: pdla measures every OST in it,
+    and makes a directory for the replicas of each pool there.
+
     With mpiexec it also measures messages: between nodes, and between ranks of one node.
     """
     from pdla.atomic_files import replacing
+    from pdla.cli.calibrate_lustre import lustre_storages
     from pdla.errors import PdlaError
     from pdla.layouts.calibrate import calibrate as measure
     from pdla.layouts.calibrate import scratch_sizes
@@ -63,12 +75,16 @@ def calibrate(
     from pdla.layouts.network import network
     from pdla.report.text import paragraph
 
-    storages = _storages(directories, pools)
-    with network() as (first, between_nodes, exchange):
+    if lustre and (directories or pools):
+        raise click.UsageError("give either --lustre DIR, or directories or pools")
+    storages = [] if lustre else _storages(directories, pools)
+    with network() as (first, between_nodes, exchange), ExitStack() as stack:
         if not first:
             return
         if output.exists() and not force:
             raise PdlaError(f"{output} already exists; give --force to replace it, or another name with -o")
+        striped = stack.enter_context(lustre_storages(lustre)) if lustre else None
+        storages = striped.storages if striped else storages
         sizes = scratch_sizes(storages, size)
         total = seconds * len(storages)
         space = sum(one * len(storage.directories) for one, storage in zip(sizes, storages, strict=True))
@@ -85,8 +101,9 @@ def calibrate(
 
             done = [measure(storage, one, seconds, pass_) for storage, one in zip(storages, sizes, strict=True)]
         here = node(storages[0].directories[0], sizes[0], exchange)
+        done = striped.placed(done) if striped else done
         made = f"{time.strftime('%Y-%m-%d %H:%M:%S %z')} on {socket.gethostname()}"
-        text = cluster_text(done, between_nodes, here, made)
+        text = cluster_text(done, between_nodes, here, made, striped.home if striped else None)
         with replacing(output) as temporary:
             temporary.write_text(text, encoding="utf-8")
     if as_json:
@@ -100,7 +117,7 @@ def calibrate(
         )
     else:
         click.echo("\n\n".join(_findings(calibration) for calibration in done))
-        assumed = home_assumed(done[0].pool)
+        assumed = home_assumed(done[0].pool, striped.home if striped else None)
         click.echo("\n" + paragraph(f"Wrote {output}. It assumes that {assumed}. If not, change its section [home]."))
 
 

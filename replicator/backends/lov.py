@@ -57,6 +57,12 @@ def encode(striping: Striping) -> bytes:
     return head + _POOL.pack(striping.pool.encode()) + objects
 
 
+def encode_default(striping: Striping) -> bytes:
+    """The value that makes new files in a directory begin on the first of ``striping.osts`` (``ll_dir_setstripe``)."""
+    magic, pool = (V3, _POOL.pack(striping.pool.encode())) if striping.pool else (V1, b"")
+    return _HEAD.pack(magic, RAID0, 0, 0, striping.strip, len(striping.osts), striping.osts[0]) + pool
+
+
 def decode(value: bytes) -> Striping:
     """The striping that a file has.
 

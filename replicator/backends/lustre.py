@@ -63,7 +63,7 @@ class Lustre(Backend):
         if why := super().obstacle(layout, size):
             return why
         for server in self.servers:
-            if _device(server) is None:
+            if device_of(server.name) is None:
                 return f"Lustre has no server {server.name!r} (give an OST as OST0003, or with its pool: flash:OST0003)"
         return self._unusable
 
@@ -205,7 +205,7 @@ class Lustre(Backend):
         return True
 
     def _devices(self, servers: Sequence[Server]) -> list[Device]:
-        return [device for device in map(_device, servers) if device is not None]
+        return [device for device in (device_of(server.name) for server in servers) if device is not None]
 
     def _is_native(self, layout: Layout) -> bool:
         width = len(layout.strips)
@@ -305,11 +305,12 @@ def _not_lustre(directory: Path) -> str:
     return ""
 
 
-def _device(server: Server) -> Device | None:
-    matched = re.fullmatch(r"(?:([A-Za-z0-9_-]{1,15}):)?OST([0-9a-f]{4})", server.name)
+def device_of(name: str) -> Device | None:
+    """The OST and the OST pool that a server's name says; None if it says none."""
+    matched = re.fullmatch(r"(?:([A-Za-z0-9_-]{1,15}):)?OST([0-9a-f]{4})", name)
     return Device(int(matched[2], 16), matched[1] or "") if matched else None
 
 
 def _ost(server: Server) -> int | None:
-    device = _device(server)
+    device = device_of(server.name)
     return device.ost if device else None

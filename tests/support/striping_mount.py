@@ -36,6 +36,7 @@ class StripingMount:
         self.mount, self.backing = folder / "mount", folder / "backing"
         for directory in (self.mount, self.backing / "names", *(self.backing / f"target{n}" for n in range(TARGETS))):
             directory.mkdir(parents=True)
+        (self.backing / "defaults").mkdir()
         (self.backing / "pools").mkdir()
         (self.backing / "pools/flash").write_text("4 5 1")
         (self.backing / "pools/disk").write_text("0 2 3")
@@ -85,6 +86,12 @@ class StripingMount:
     def inodes_of_objects(self) -> set[int]:
         """The inodes of the files whose objects are on the targets."""
         return {int(one.name.split(".")[0]) for one in self.backing.glob("target*/*")}
+
+    def targets_of_directories(self) -> set[int]:
+        """The targets on which new files in some directory are."""
+        return {
+            struct.unpack_from("<I", file.read_bytes(), _LAYOUT.size)[0] for file in self.backing.glob("defaults/*")
+        }
 
     def strip(self, path: Path) -> int:
         """The bytes of a strip."""

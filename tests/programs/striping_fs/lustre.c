@@ -46,9 +46,7 @@ static int get(const char *path, int directory, const char *name, char *value, s
     struct value made = {0};
     if (strcmp(name, attribute))
         return -ENODATA;
-    if (directory)
-        return -ENODATA; /* no layout of its own for new files */
-    const int failed = layout_of(path, &layout);
+    const int failed = directory ? default_of(path, &layout) : layout_of(path, &layout);
     if (failed)
         return failed;
     made.head = (struct head){
@@ -57,7 +55,10 @@ static int get(const char *path, int directory, const char *name, char *value, s
         .id = 1,
         .strip = layout.strip,
         .count = (uint16_t)layout.count,
+        .first = directory ? (uint16_t)layout.target[0] : 0,
     };
+    if (directory)
+        layout.count = 0; /* it has no objects */
     memcpy(made.pool, layout.pool, MOST_POOL);
     for (uint32_t i = 0; i < layout.count; i++)
         made.object[i] = (struct object){.id = i + 2, .target = layout.target[i]};
@@ -77,11 +78,19 @@ static int set(const char *path, int directory, const char *name, const char *va
 {
     struct value asked = {0};
     struct layout layout = {0};
-    if (strcmp(name, attribute) || directory)
+    if (strcmp(name, attribute))
         return -EOPNOTSUPP;
     if (size < sizeof asked.head || size > sizeof asked)
         return -ERANGE;
     memcpy(&asked, value, size);
+    if (directory) { /* ll_dir_setstripe; here only one object, on a given OST */
+        if ((asked.head.magic != V1 && asked.head.magic != V3) || asked.head.count != 1 || asked.head.strip % UNIT)
+            return -EINVAL;
+        layout = (struct layout){.strip = asked.head.strip, .count = 1, .target = {asked.head.first}};
+        if (asked.head.magic == V3)
+            memcpy(layout.pool, asked.pool, MOST_POOL);
+        return layout.target[0] < targets() ? set_default(path, &layout) : -EINVAL;
+    }
     if (asked.head.magic != SPECIFIC || (asked.head.pattern & ~(uint32_t)AGAIN) != RAID0)
         return -EINVAL;
     if (asked.head.strip % UNIT || asked.head.count > MOST_STRIPES)

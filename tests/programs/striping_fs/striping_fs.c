@@ -3,6 +3,7 @@
  * mounts in DIRECTORY, until it gets a signal. BACKING has
  *     names/       the name space: directories, and a file for each file, whose content is its layout
  *     target0/ ... the targets: INODE.NUMBER is an object, INODE that of the file in names
+ *     defaults/    INODE of a directory: the layout of new files in it
  *     state0 ...   where one exists: "full", a write to the target has no space, or "inactive", it fails */
 #define _GNU_SOURCE
 #include "striping_fs.h"
@@ -142,9 +143,50 @@ int make(const char *path, mode_t mode)
     return lchown(name, fuse_get_context()->uid, fuse_get_context()->gid) ? -errno : 0;
 }
 
+static int file_of_default(place found, const char *directory)
+{
+    place name;
+    struct stat status;
+    if (stat(named(name, directory), &status))
+        return -errno;
+    snprintf(found, LONGEST, "%s/defaults/%ju", backing, (uintmax_t)status.st_ino);
+    return 0;
+}
+
+int default_of(const char *directory, struct layout *found)
+{
+    place name;
+    const int failed = file_of_default(name, directory);
+    const int file = failed ? -1 : open(name, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return failed ? failed : -ENODATA;
+    const int none = read_layout(file, found);
+    close(file);
+    return none;
+}
+
+int set_default(const char *directory, const struct layout *wanted)
+{
+    place name;
+    const int failed = file_of_default(name, directory);
+    const int file = failed ? -1 : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0)
+        return failed ? failed : -errno;
+    const ssize_t written = write(file, wanted, sizeof *wanted);
+    close(file);
+    return written == sizeof *wanted ? 0 : -EIO;
+}
+
 static int give_default(const char *path)
 {
+    place parent;
     struct layout layout = {.strip = kind->strip};
+    snprintf(parent, LONGEST, "%s", path);
+    strrchr(parent, '/')[parent[1] && strrchr(parent, '/') == parent] = '\0';
+    if (default_of(parent, &layout) == 0) {
+        const int failed = give(path, &layout);
+        return failed == -EEXIST ? 0 : failed;
+    }
     const uint32_t first = __atomic_fetch_add(&next_target, 1, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < target_count && layout.count < kind->count; i++) /* the next ones that work */
         if (usable((first + i) % target_count))

@@ -38,6 +38,9 @@ int usable(uint32_t target);
 int in_pool(unsigned pool, uint32_t number);
 /* The layout of a file; -ENODATA: it has none yet. */
 int layout_of(const char *path, struct layout *found);
+/* What new files of a directory are like; also of those made in it later. -ENODATA: it does not say. */
+int default_of(const char *directory, struct layout *found);
+int set_default(const char *directory, const struct layout *wanted);
 /* Gives a file without a layout this one, and makes its objects. -EEXIST: it has one. -EINVAL: there is no such
  * target. -ENOSPC: it has no space. */
 int give(const char *path, const struct layout *wanted);
