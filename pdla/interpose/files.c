@@ -92,6 +92,8 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
 EXPORT int MPI_File_open(mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
     open_call *real = (open_call *)real_call(CALL_File_open);
+    if (!knows_mpi())
+        return real(comm, name, amode, info, file);
     if (enter())
         return leave(watch_open(real, comm, name, amode, info, file));
     return leave(in_call.depth == 1 ? open_recovered(real, comm, name, amode, info, file)

@@ -1,5 +1,8 @@
 /* The start and the end of the program. */
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "calls.h"
 
@@ -37,9 +40,38 @@ __attribute__((destructor)) static void end_process(void)
     report_once();
 }
 
+/* One of the processes says it, if the launcher numbers them. */
+static void say_unknown(const struct mpi *mpi)
+{
+    static const char *const numbers[] = {"PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "ALPS_APP_PE", "MPI_RANK"};
+    char version[8192] = "an MPI without a version"; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
+    int length;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *number = getenv(numbers[i]);
+        if (number && strcmp(number, "0") != 0)
+            return;
+    }
+    if (mpi->Get_library_version)
+        mpi->Get_library_version(version, &length);
+    fprintf(stderr, "pdla: does not know this MPI (%.*s), so the program runs without pdla\n",
+            (int)strcspn(version, "\n"), version);
+}
+
+bool knows_mpi(void)
+{
+    static int said;
+    const struct mpi *mpi = running_mpi();
+    if (!mpi || mpi->family != MPI_FAMILY_UNKNOWN)
+        return true;
+    if (active && !__atomic_exchange_n(&said, 1, __ATOMIC_ACQ_REL))
+        say_unknown(mpi);
+    active = false;
+    return false;
+}
+
 static int initialized(bool watched, int rc)
 {
-    if (rc == 0 && watched)
+    if (rc == 0 && watched && knows_mpi())
         OBSERVE(initialized, ());
     return leave(rc);
 }

@@ -143,6 +143,20 @@ static bool is_abi(void)
     return get_version && get_version(&major, &minor) == 0 && major > 0;
 }
 
+/* RATIONALE: no call that may precede MPI_Init shows the values of MPI's handles. Every MPI that has
+ * those of MPICH has one of these names in its version: also Cray MPICH and ParaStation MPI. */
+static bool is_mpich(const struct mpi *mpi)
+{
+    static const char *const names[] = {"MPICH", "MVAPICH", "Intel(R) MPI"};
+    char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
+    int length;
+    bool is = false;
+    if (mpi->Get_library_version && mpi->Get_library_version(version, &length) == 0)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            is = is || strstr(version, names[i]);
+    return is;
+}
+
 /* RATIONALE: the PMPI_ names, so that other tools in the process do not see the calls that this
  * library makes. */
 static void find_calls(struct mpi *mpi)
@@ -214,7 +228,7 @@ static bool find(struct mpi *mpi)
         set_openmpi(mpi);
     else if (is_abi())
         set_abi(mpi);
-    else
+    else if (is_mpich(mpi))
         set_mpich(mpi);
     return true;
 }

@@ -256,7 +256,8 @@ def debian_mpis() -> list[Any]:
 
 def other_mpis() -> list[Any]:
     """Intel MPI, and the standard ABI (``libmpi_abi.so``) of both MPIs from PyPI that have it."""
-    beside, intel = Path(sys.executable).parent, REPOSITORY / ".venv-intelmpi/bin"
+    beside = Path(sys.executable).parent
+    intel = Path(os.environ.get("PDLA_TEST_INTELMPI") or REPOSITORY / ".venv-intelmpi") / "bin"
     # All ranks are on one node, and share its cores with other tests.
     settings = {"I_MPI_ROOT": str(intel.parent), "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
     return [
