@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -143,7 +142,7 @@ def _size(cache: Path | None) -> int:
 def _states(journal: Journal, size: int) -> Int64Array:
     """The states of a journal's entries."""
     states = np.full(len(journal.entries), int(_State.HERE))
-    mine = journal.host == socket.gethostname()[:63]
+    mine = journal.is_of_this_node
     if journal.boot != this_boot():
         # RATIONALE: another node may not see yet what is not durable there.
         states[journal.synced :] = _State.TORN if mine else _State.AWAY

@@ -109,6 +109,11 @@ class Journal:
         return self.entries[self.home :]
 
     @property
+    def is_of_this_node(self) -> bool:
+        """Whether a process of this node wrote it, in this boot or an earlier one."""
+        return self.host == socket.gethostname()[:63]
+
+    @property
     def bytes(self) -> int:
         """Bytes that the original does not have. Bytes that were written repeatedly may count repeatedly."""
         return int((self.waiting[:, 2] - self.waiting[:, 1]).sum())

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -27,22 +26,30 @@ class InReplicas:
     """Bytes that wait in replicas.
 
     Attributes:
-        size: the bytes that can be written back.
-        unsynced: those of them that the program had not completed by a sync or close.
+        size: the bytes that can be written back from here.
+        beyond: the bytes that may be in the memory of another node only.
+        unsynced: those of ``size`` that the program had not completed by a sync or close.
+        kept: by the path of a journal that has to be kept because of bytes ``beyond``: how many of
+            its entries the original had before.
     """
 
     place = "replicas"
-    # All of them are within reach, or none is written back.
-    beyond = 0
-    problem = ""
 
     def __init__(self, journals: Sequence[Journal], replicas: Mapping[int, Replica]) -> None:
         self._replicas = replicas
-        self._good, self._doubtful = _sorted_out(journals)
+        self._good, self._doubtful, away = _sorted_out(journals)
         self.size = _length(self._good)
         synced = _merged([journal.entries[: journal.synced] for journal in journals])
         self.unsynced = max(self.size - _length(synced), 0)
-        self.kept: dict[Path, int] = {}
+        self.beyond = _length(_merged([journal.entries[journal.synced :] for journal in away]))
+        self.kept = {journal.path: journal.home for journal in away}
+        self._nodes = sorted({journal.host for journal in away})
+
+    @property
+    def problem(self) -> str:
+        """Why journals have to be kept: the nodes that have what is not within reach; "" if none has to."""
+        nodes = " and ".join(self._nodes)
+        return f"{self.beyond} bytes wait on node {nodes} (run pdla sync there)" if nodes else ""
 
     @property
     def lost(self) -> tuple[tuple[int, int], ...]:
@@ -69,15 +76,19 @@ class InReplicas:
                     advance(int(lengths.sum()))
 
 
-def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array]:
-    """The ranges (replica, start, stop) that are valid, and those that were not durable before the node crashed."""
+def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array, list[Journal]]:
+    """The ranges (replica, start, stop) that are valid, those that were not durable before this node crashed, and the
+    journals of other nodes that have more: those nodes may have it in memory."""
     boot = this_boot()
-    good, doubtful = [], []
+    good, doubtful, away = [], [], []
     for journal in journals:
         believed = len(journal.entries) if journal.boot == boot else journal.synced
         good.append(journal.entries[:believed])
-        doubtful.append(journal.entries[believed:])
-    return _merged(good), _merged(doubtful)
+        if journal.is_of_this_node:
+            doubtful.append(journal.entries[believed:])
+        elif believed < len(journal.entries):
+            away.append(journal)
+    return _merged(good), _merged(doubtful), away
 
 
 def _merged(parts: Sequence[Int64Array]) -> Int64Array:

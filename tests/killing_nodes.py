@@ -145,10 +145,10 @@ class Killing:
                 self.loop.run(PDLA, "rm", str(one["id"]))
 
     def of_run(self, mode: str, seconds: float, crashed: bool) -> str:
-        """Each call that returned is in the file after a sync on each node, or, if the node crashed or bytes
-        are in write replicas, each synced one.
+        """Each call that returned is in the file after a sync on each node, or, if the node crashed, each synced one.
 
-        A crash may lose what was not synced, natively too: `pdla sync` names it, and drops it if told so.
+        A crash may lose what was not synced, natively too: `pdla sync` names it, and drops it if told so. What waits
+        on another node makes a sync fail until that node has made its own.
         """
         loop = self.loop
         loop.clear()
@@ -157,16 +157,15 @@ class Killing:
         code = self.killed(*words, ready=self.begun, seconds=seconds)
         self.restart(crashed)
         said = [path.read_text().split("\n") for path in self.outs()]
-        # What another node has in write replicas and did not sync counts as lost on this one: docs/limits.md.
-        unsynced_lost = crashed or mode in ("close", "lease")
         for number in range(len(loop.cluster.nodes)):
-            if unsynced_lost:  # it fails if it names lost bytes, once
-                loop.finish(loop.start(PDLA, "sync", "--changed", "discard", "--json", node=number))
-            loop.run(PDLA, "sync", "--json", node=number)
+            loop.finish(loop.start(PDLA, "sync", "--json", node=number))
+        if crashed:  # it fails if it names lost bytes, once
+            loop.finish(loop.start(PDLA, "sync", "--changed", "discard", "--json"))
+        loop.run(PDLA, "sync", "--json")
         for rank, lines in enumerate(said):
             done, synced = sum("write" in line or "apart" in line for line in lines), "\n".join(lines).count("size")
             kept = min(done, 2) if synced else 0
-            for place in range(kept if unsynced_lost else done):
+            for place in range(kept if crashed else done):
                 name, where = (("write", 0), ("apart", 3), ("write", 1))[place]
                 assert self.piece(rank, where) == content(rank, where + SEEDS[name]), (rank, name, where, lines)
         loop.run(PDLA, "gc", "--json")

@@ -451,13 +451,18 @@ def test_h36_nothing_is_lost_where_paths_of_journals_are_too_long(file: Leased, 
     check(file.place, 1, 1)
 
 
-@pytest.mark.parametrize("change", ["boot", "birth_ns"])
+@pytest.mark.parametrize("change", ["boot", "host", "birth_ns"])
 def test_an_open_is_refused_where_not_all_bytes_can_be_trusted(file: Leased, change: str) -> None:
-    """The node crashed before the bytes were durable, or one of the journals is of an earlier file of this name."""
+    """The node crashed before the bytes were durable, another node may have them in memory only, or one of the
+    journals is of an earlier file of this name."""
     file.write()
     before = file.original.read_bytes()
     image = Image(file.place.journals[0])
-    image.header[change] = b"0" * 36 if change == "boot" else image.header[change] + 1
+    if change == "birth_ns":
+        image.header[change] += 1
+    else:
+        image.header["boot"] = b"0" * 36
+    image.header["host"] = b"n2" if change == "host" else image.header["host"]
     image.header["synced"] = 0
     image.write()
     assert file.open("original", "b", "look") == f"open {ERR_IO} -1\n" * 2

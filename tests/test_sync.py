@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from pdla.replicator import sync
 from pdla.replicator.builder import build
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.identity import leased
-from pdla.replicator.journals import Journal, locked, paths_in, read_journal
+from pdla.replicator.journals import Journal, locked, paths_in, read_journal, this_boot
 from pdla.replicator.mapfile import publish
 from pdla.replicator.status import status
 from pdla.replicator.sync import STAMP_SLACK_NS, write_back
@@ -279,6 +280,49 @@ def forget_boot(path: Path) -> None:
     image = Image(path)
     image.header["boot"] = b"00000000-0000-0000-0000-000000000000"
     image.write()
+
+
+def move_to_node(path: Path, host: str, boot: str) -> None:
+    """As if the process had been on another node."""
+    image = Image(path)
+    image.header["host"], image.header["boot"] = host.encode(), boot.encode()
+    image.write()
+
+
+def test_h33_what_another_node_may_have_in_memory_is_not_lost_but_waits_for_it(place: Place) -> None:
+    killed_with_journals(place)
+    before = place.original.read_bytes()
+    waiting = [path for path in place.journals if len(read_journal(path).entries)]
+    for path in waiting:
+        move_to_node(path, "n2", "00000000-0000-0000-0000-000000000000")
+    (row,) = write_back(place.catalog)
+    assert (row.bytes, row.lost, row.dropped) == (0, (), 0)
+    assert row.problem.endswith("bytes wait on node n2 (run pdla sync there)")
+    assert place.journals == waiting and place.original.read_bytes() == before
+    gc(place.catalog)
+    assert place.journals == waiting
+    for path in waiting:  # there
+        move_to_node(path, socket.gethostname(), this_boot())
+    (row,) = write_back(place.catalog)
+    assert row.bytes > 0 and not row.problem and place.original.read_bytes() != before
+    assert place.journals == []
+
+
+def test_h33_each_node_brings_home_its_own_bytes(place: Place) -> None:
+    """And what is left of a node that is gone may be dropped."""
+    killed_with_journals(place)
+    first, *others = [path for path in place.journals if len(read_journal(path).entries)]
+    if not others:
+        pytest.skip("the program was killed when one rank only had written")
+    move_to_node(first, "n2", "00000000-0000-0000-0000-000000000000")
+    bytes_there = read_journal(first).bytes
+    (row,) = write_back(place.catalog)
+    assert row.bytes > 0 and row.problem == f"{bytes_there} bytes wait on node n2 (run pdla sync there)"
+    assert place.journals == [first]
+    after = place.original.read_bytes()
+    (row,) = write_back(place.catalog, conflict="discard")
+    assert (row.dropped, row.problem) == (bytes_there, "") and place.journals == []
+    assert place.original.read_bytes() == after
 
 
 def test_a_damaged_entry_of_a_journal_is_reported(place: Place) -> None:

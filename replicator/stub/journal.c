@@ -241,6 +241,13 @@ bool journal_is_of_this_boot(const struct journal_header *header)
     return boot[0] != '\0' && strncmp(boot, header->boot, sizeof boot) == 0;
 }
 
+bool journal_is_of_this_node(const struct journal_header *header)
+{
+    char host[sizeof header->host] = "";
+    gethostname(host, sizeof host - 1);
+    return strncmp(host, header->host, sizeof host) == 0;
+}
+
 bool journal_entry_at(const struct journal_header *header, uint64_t number, struct journal_entry *entry,
                       int64_t *length)
 {

@@ -102,6 +102,8 @@ bool journal_is_cache_name(const char *name);
 /* Whether `size` bytes at `base` are a journal with an undamaged header. */
 bool journal_check(const struct journal_header *base, size_t size);
 bool journal_is_of_this_boot(const struct journal_header *);
+/* In this boot or an earlier one. */
+bool journal_is_of_this_node(const struct journal_header *);
 /* Entry `number` < count of a checked journal. False: it is damaged. */
 bool journal_entry_at(const struct journal_header *, uint64_t number, struct journal_entry *, int64_t *length);
 /* 0 or an errno. */

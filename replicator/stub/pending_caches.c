@@ -50,16 +50,13 @@ static const char *find_oldest(void *context, const struct journal_header *heade
 
 static const char *open_cache(struct gathered *gathered, const struct journal_header *header)
 {
-    char host[64] = "";
     if (!add_source(gathered, header->cache))
         return "out of memory";
     if (gathered->sources[gathered->count - 1] >= 0)
         return NULL;
-    gethostname(host, sizeof host - 1);
     if (gathered->speaks)
         print_message("%s: its newest bytes are in %s on node %.64s", gathered->path, header->cache, header->host);
-    return strncmp(host, header->host, sizeof host) == 0 ? "the cache file cannot be opened"
-                                                         : "they are on another node's device";
+    return journal_is_of_this_node(header) ? "the cache file cannot be opened" : "they are on another node's device";
 }
 
 /* RATIONALE: a process that was killed while it noted in the journals what is home may have noted it

@@ -147,7 +147,9 @@ static void judge(struct judgement *judgement, const struct journal_header *head
     if (pending && state.overtaken != 0)
         judgement->why = "the file may have newer bytes, from a run whose write-back failed";
     else if (pending && synced < count && !journal_is_of_this_boot(header))
-        judgement->why = "the node crashed before all of them were durable";
+        judgement->why = journal_is_of_this_node(header)
+            ? "the node crashed before all of them were durable"
+            : "another node may have some of them in memory only (run pdla sync there)";
 }
 
 static void judge_intent(struct judgement *judgement, const char *directory)
