@@ -299,6 +299,17 @@ def test_the_catalog_is_private(tmp_path: Path, sqlite: Catalog):
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "home").iterdir()} == {0o600}
 
 
+def test_a_process_that_opens_a_catalog_twice_keeps_its_locks(tmp_path: Path, sqlite: Catalog):
+    """Otherwise the next process that closes the catalog removes the write-ahead log that this one uses."""
+    sqlite.next_generation(1)
+    again = open_catalog(str(sqlite))
+    other = f"from pdla.catalog import open_catalog; print(open_catalog({str(sqlite)!r}).next_generation(1))"
+    assert subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=True).stdout == "2\n"
+    assert (tmp_path / "home" / "catalog.db-wal").exists()
+    assert (sqlite.next_generation(1), again.next_generation(1)) == (3, 4)
+    again.close()
+
+
 def test_the_default_catalog_is_in_pdla_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "elsewhere"))
     open_catalog().close()

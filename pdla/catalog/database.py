@@ -59,8 +59,16 @@ def connect(text: str, giving_up: threading.Event) -> Database:
 
 
 def _make_private(path: Path) -> None:
+    """Make the file of a database, if there is none.
+
+    RATIONALE: SQLite's locks on a file are this process's, and end when the process closes any
+    descriptor of it. Then another process takes itself for the last user and removes the
+    write-ahead log, with which this process damages the database. So a file that is there is not
+    opened.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _set_up_sqlite(engine: Engine) -> None:
