@@ -87,7 +87,7 @@ def left(url: str) -> list[Left]:
 
     Those of newer versions of pdla stay for them.
     """
-    reports = map(_read, _directory().glob("[!.]*.json"))
+    reports = map(_read, _directory().glob(f"{config.RUN_PREFIX}*.json"))
     return sorted((one[1] for one in reports if one and one[0] == place(url)), key=lambda one: one.time)
 
 
