@@ -1,5 +1,5 @@
-/* An MPI of no known family: handles are small integers, and each call of the program reaches it as the program made it.
- * One process; MPI_File_open and MPI_File_read_at as far as other_mpi.c calls them. */
+/* An MPI of no known family: handles are small integers, and each call of the program reaches it as the program made
+ * it. One process; MPI_File_open and MPI_File_read_at as far as other_mpi.c calls them. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
