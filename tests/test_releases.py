@@ -63,9 +63,9 @@ def next_plan(path: Path) -> None:
         ("plan.json", next_plan, read_plan),
         ("replicas.map", next_version, read_map),
         ("cache.journal", next_version, read_journal),
-        ("logs/*.log", next_version, lambda path: read_raw(path.parent)),
-        ("logs/*.side", next_version, lambda path: read_raw(path.parent)),
-        ("logs/*.posix", next_version, lambda path: read_raw(path.parent)),
+        ("logs/*/*.log", next_version, lambda path: read_raw(path.parents[1])),
+        ("logs/*/*.side", next_version, lambda path: read_raw(path.parents[1])),
+        ("logs/*/*.posix", next_version, lambda path: read_raw(path.parents[1])),
     ],
 )
 def test_a_newer_file_is_refused_in_one_line(

@@ -32,6 +32,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """Writes to a cache, and is killed before it closes the file: its journals stay."""
 
 
+NODE = "node"
+"""The name of this machine in the logs."""
+
+
 def main() -> None:
     """Make the files of this version."""
     target = Path(__file__).parent / pdla.__version__
@@ -49,7 +53,7 @@ def _make(directory: Path, target: Path) -> None:
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     home, logs, data = directory / "home", directory / "logs", directory / "slabs.dat"
     logs.mkdir()
-    (target / "logs").mkdir(exist_ok=True)
+    (target / "logs" / NODE).mkdir(parents=True, exist_ok=True)
     shutil.copy(SLABS, directory)
     data.write_bytes(bytes(range(256)) * 64)
 
@@ -70,8 +74,8 @@ def _make(directory: Path, target: Path) -> None:
     posix = f"{library}:{library.replace('libpdla.so', 'libpdla-posix.so')}"
     run(*program, LD_PRELOAD=posix, PDLA_TRACE=str(logs))
     run("pdla", "pack", logs, "-o", target / "run.h5")
-    for path in logs.iterdir():
-        shutil.copy(path, target / "logs" / f"node-{path.name.rpartition('-')[2]}")
+    for path in logs.glob("*/*"):
+        shutil.copy(path, target / "logs" / NODE / f"{NODE}-{path.name.rpartition('-')[2]}")
     run("pdla", "analyze", target / "run.h5")
     run("pdla", "plan", target / "run.h5", "-o", target / "plan.json")
     Place(directory).replicate(1)
