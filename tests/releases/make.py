@@ -73,11 +73,12 @@ def _make(directory: Path, target: Path) -> None:
     library = run("pdla", "preload").strip()
     posix = f"{library}:{library.replace('libpdla.so', 'libpdla-posix.so')}"
     run(*program, LD_PRELOAD=posix, PDLA_TRACE=str(logs))
-    run("pdla", "pack", logs, "-o", target / "run.h5")
+    run("pdla", "pack", logs, "-o", "run.h5")
+    shutil.copy(directory / "run.h5", target)
     for path in logs.glob("*/*"):
         shutil.copy(path, target / "logs" / NODE / f"{NODE}-{path.name.rpartition('-')[2]}")
-    run("pdla", "analyze", target / "run.h5")
-    run("pdla", "plan", target / "run.h5", "-o", target / "plan.json")
+    run("pdla", "analyze", "run.h5")
+    run("pdla", "plan", "run.h5", "-o", target / "plan.json")
     Place(directory).replicate(1)
     run("pdla", "run", "--", *program)
     run("pdla", "status")

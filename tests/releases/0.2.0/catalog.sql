@@ -22,10 +22,10 @@ CREATE TABLE components (
 	UNIQUE (replica_id, number), 
 	FOREIGN KEY(replica_id) REFERENCES replicas (id) ON DELETE CASCADE
 );
-INSERT INTO "components" VALUES(1,1,0,'/tmp/tmpkj553iau/home/pools/0/pdla-replicas-0/e792e13d/1.0',4194304,12004544,1795656508236681717,2920018637,'');
-INSERT INTO "components" VALUES(2,1,1,'/tmp/tmpkj553iau/home/pools/1/pdla-replicas-0/e792e13d/1.1',4194304,12004545,1795656508237482845,2734913536,'');
-INSERT INTO "components" VALUES(3,1,2,'/tmp/tmpkj553iau/home/pools/2/pdla-replicas-0/e792e13d/1.2',4194304,12004546,1795656508237482845,1560796899,'');
-INSERT INTO "components" VALUES(4,1,3,'/tmp/tmpkj553iau/home/pools/3/pdla-replicas-0/e792e13d/1.3',4194304,12004547,1795656508241482845,2125841422,'');
+INSERT INTO "components" VALUES(1,1,0,'/tmp/tmpp80iof_5/home/pools/0/pdla-replicas-0/9015fb04/1.0',4194304,12017980,1795656540797484218,2920018637,'');
+INSERT INTO "components" VALUES(2,1,1,'/tmp/tmpp80iof_5/home/pools/1/pdla-replicas-0/9015fb04/1.1',4194304,12017981,1795656540925484223,2734913536,'');
+INSERT INTO "components" VALUES(3,1,2,'/tmp/tmpp80iof_5/home/pools/2/pdla-replicas-0/9015fb04/1.2',4194304,12017982,1795656540925484223,1560796899,'');
+INSERT INTO "components" VALUES(4,1,3,'/tmp/tmpp80iof_5/home/pools/3/pdla-replicas-0/9015fb04/1.3',4194304,12017983,1795656540929484224,2125841422,'');
 CREATE TABLE critical (
 	id INTEGER NOT NULL, 
 	path TEXT NOT NULL, 
@@ -60,7 +60,7 @@ CREATE TABLE meta (
 	PRIMARY KEY ("key")
 );
 INSERT INTO "meta" VALUES('schema','7');
-INSERT INTO "meta" VALUES('token','e792e13d');
+INSERT INTO "meta" VALUES('token','9015fb04');
 INSERT INTO "meta" VALUES('generation','1');
 INSERT INTO "meta" VALUES('fence','1');
 CREATE TABLE occurrences (
@@ -75,7 +75,7 @@ CREATE TABLE occurrences (
 	FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE, 
 	FOREIGN KEY(pattern_id) REFERENCES patterns (id)
 );
-INSERT INTO "occurrences" VALUES(1,0,1,8,0.010651536,0.016068499,'{"spatial": "strided", "size": "small", "temporal": "random", "period": 0.0, "repetition": "once", "operation": "read-only", "dependences": [], "phases": [0, 0]}');
+INSERT INTO "occurrences" VALUES(1,0,1,8,0.020200001,0.033950624,'{"spatial": "strided", "size": "small", "temporal": "random", "period": 0.0, "repetition": "once", "operation": "read-only", "dependences": [], "phases": [0, 0]}');
 CREATE TABLE originals (
 	id INTEGER NOT NULL, 
 	path TEXT NOT NULL, 
@@ -87,7 +87,7 @@ CREATE TABLE originals (
 	PRIMARY KEY (id), 
 	UNIQUE (device, inode)
 );
-INSERT INTO "originals" VALUES(1,'/tmp/tmpkj553iau/data',65024,12003394,16777216,1795656508014895216,1795656508014895216);
+INSERT INTO "originals" VALUES(1,'/tmp/tmpp80iof_5/data',65024,11895986,16777216,1795656540597255629,1795656540597255629);
 CREATE TABLE patterns (
 	id INTEGER NOT NULL, 
 	digest VARCHAR(64) NOT NULL, 
@@ -101,7 +101,7 @@ CREATE TABLE patterns (
 	PRIMARY KEY (id), 
 	UNIQUE (digest)
 );
-INSERT INTO "patterns" VALUES(1,'24a97a0b044f994fdeab3db43e0def5108cadc5bf336c22fdf94d1973dcf2de6','/tmp/tmpkj553iau/slabs.dat','read','global',2,128,16384,'{"file": "/tmp/tmpkj553iau/slabs.dat", "op": "read", "collective": true, "start": 0, "length": 128, "loops": [[128, 2], [256, 64]], "ranks": [0, 1], "rank_loops": 1, "calls": 0, "t_start": 0.0, "t_end": 0.0, "growth": []}');
+INSERT INTO "patterns" VALUES(1,'1771269d66858d7085e0f9ab9f5d3279d28c38e781c88a87a2373f710ab350a7','/tmp/tmpp80iof_5/slabs.dat','read','global',2,128,16384,'{"file": "/tmp/tmpp80iof_5/slabs.dat", "op": "read", "collective": true, "start": 0, "length": 128, "loops": [[128, 2], [256, 64]], "ranks": [0, 1], "rank_loops": 1, "calls": 0, "t_start": 0.0, "t_end": 0.0, "growth": []}');
 CREATE TABLE phases (
 	run_id INTEGER NOT NULL, 
 	number INTEGER NOT NULL, 
@@ -117,7 +117,7 @@ CREATE TABLE phases (
 	PRIMARY KEY (run_id, number), 
 	FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE
 );
-INSERT INTO "phases" VALUES(1,0,'/tmp/tmpkj553iau/slabs.dat',0,'open',0.010651536,0.016068499,2,8,16384,0);
+INSERT INTO "phases" VALUES(1,0,'/tmp/tmpp80iof_5/slabs.dat',0,'open',0.020200001,0.033950624,2,8,16384,0);
 CREATE TABLE plans (
 	id INTEGER NOT NULL, 
 	created DATETIME NOT NULL, 
@@ -134,7 +134,7 @@ CREATE TABLE queue (
 	FOREIGN KEY(pattern_id) REFERENCES patterns (id) ON DELETE CASCADE, 
 	FOREIGN KEY(plan_id) REFERENCES plans (id)
 );
-INSERT INTO "queue" VALUES(1,'queued','2026-11-26 01:28:26.141047',NULL,'');
+INSERT INTO "queue" VALUES(1,'queued','2026-11-26 01:28:57.084351',NULL,'');
 CREATE TABLE replicas (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	original_id INTEGER NOT NULL, 
@@ -155,7 +155,7 @@ CREATE TABLE replicas (
 	CONSTRAINT replicas_purpose CHECK (purpose IN ('read', 'write')), 
 	FOREIGN KEY(original_id) REFERENCES originals (id)
 );
-INSERT INTO "replicas" VALUES(1,1,'{"file": "/tmp/tmpkj553iau/data", "op": "read", "collective": true, "start": 0, "length": 4096, "loops": [[4096, 4], [16384, 1024]], "ranks": [0, 1, 2, 3], "rank_loops": 1, "calls": 0, "t_start": 0.0, "t_end": 0.0, "growth": []}','{"loops": [[1024, 16384, 4096], [4, 4096, 4194304]], "start": 0, "length": 4096, "replica_start": 0}','{"pool": "disks", "servers": 4, "groups": 1, "strips": [65536, 65536, 65536, 65536], "section": 4194304}','disks',16777216,'valid','','2026-11-26 01:28:28.098467','read',1,0,0,NULL);
+INSERT INTO "replicas" VALUES(1,1,'{"file": "/tmp/tmpp80iof_5/data", "op": "read", "collective": true, "start": 0, "length": 4096, "loops": [[4096, 4], [16384, 1024]], "ranks": [0, 1, 2, 3], "rank_loops": 1, "calls": 0, "t_start": 0.0, "t_end": 0.0, "growth": []}','{"loops": [[1024, 16384, 4096], [4, 4096, 4194304]], "start": 0, "length": 4096, "replica_start": 0}','{"pool": "disks", "servers": 4, "groups": 1, "strips": [65536, 65536, 65536, 65536], "section": 4194304}','disks',16777216,'valid','','2026-11-26 01:29:00.720358','read',1,0,0,NULL);
 CREATE TABLE results (
 	id INTEGER NOT NULL, 
 	run VARCHAR(64), 
@@ -163,7 +163,7 @@ CREATE TABLE results (
 	report JSON NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "results" VALUES(1,'run.b1caa0fc7f8df282','2026-11-26 01:28:28.820711','{"version": 1, "command": "mpiexec -n 2 python slabs.py slabs.dat 4 16 64", "ranks": 2, "generation": 1, "map": {"ok": 2}, "unreadable": 0, "killed": 0, "seconds": 0.0, "redirected_calls": 0, "redirected_bytes": 0, "replica_requests": 0, "replica_contiguous": 0, "replica_bytes": 0, "original_requests": 0, "original_contiguous": 0, "passed": [], "files": [], "writes": [], "cache": null, "caches": []}');
+INSERT INTO "results" VALUES(1,'run.7311049b20be6bbe','2026-11-26 01:29:01.478279','{"version": 1, "command": "mpiexec -n 2 python slabs.py slabs.dat 4 16 64", "ranks": 2, "generation": 1, "map": {"ok": 2}, "unreadable": 0, "killed": 0, "seconds": 0.0, "redirected_calls": 0, "redirected_bytes": 0, "replica_requests": 0, "replica_contiguous": 0, "replica_bytes": 0, "original_requests": 0, "original_contiguous": 0, "passed": [], "files": [], "writes": [], "cache": null, "caches": []}');
 CREATE TABLE runs (
 	id INTEGER NOT NULL, 
 	application_id INTEGER NOT NULL, 
@@ -182,7 +182,7 @@ CREATE TABLE runs (
 	FOREIGN KEY(application_id) REFERENCES applications (id), 
 	UNIQUE (trace)
 );
-INSERT INTO "runs" VALUES(1,1,'52e7916c2bb92613ecc4ffde1e7198a83e005f2b5b4c3337e78d324b3389e87b','/tmp/w/me/tests/releases/0.2.0/run.h5','pdla','2026-11-26 01:28:24.025321','2026-11-26 01:28:26.135120','MPICH Version: 5.0.2','["vm"]','{}','["/tmp/tmpkj553iau/slabs.dat"]',128,16384);
+INSERT INTO "runs" VALUES(1,1,'51882c8c1779253a01154e7e003597060c1edb222bc8b0175ea01203c8cd4572','/tmp/tmpp80iof_5/run.h5','pdla','2026-11-26 01:28:54.261257','2026-11-26 01:28:57.076074','MPICH Version: 5.0.2','["vm"]','{}','["/tmp/tmpp80iof_5/slabs.dat"]',128,16384);
 CREATE TABLE simulations (
 	id INTEGER NOT NULL, 
 	time DATETIME NOT NULL, 
