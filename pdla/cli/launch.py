@@ -17,6 +17,9 @@ from typing import IO
 
 from pdla.errors import PdlaError
 
+OPENMPI_LIST = "OMPI_MCA_mca_base_env_list"
+"""Has the names of the variables that mpirun passes on, in Open MPI 4 and 5: as options -x."""
+
 
 def library() -> Path | None:
     """The path of the preload library, or None if pdla was installed without a C compiler."""
@@ -42,12 +45,25 @@ def preloaded(variables: Mapping[str, str], *, posix: bool = False, coherence: b
     return {**os.environ, **variables, "LD_PRELOAD": ":".join([*ours, *others])}
 
 
+def for_other_nodes(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """What lets Open MPI's mpirun pass pdla's variables on to other nodes, as Hydra, srun and aprun do unasked.
+
+    RATIONALE: with pdla in the ranks of one node only, redirected ranks wait for the others for ever. Open MPI 4 ends a
+    job that has both this list and an option -x; whoever uses -x has to name pdla's variables, too.
+    """
+    launched = {Path(word).name.removesuffix(".openmpi") for word in command} & {"mpirun", "mpiexec", "orterun"}
+    if not launched or "-x" in command or OPENMPI_LIST in environment:
+        return {}
+    return {OPENMPI_LIST: ";".join(name for name in environment if name == "LD_PRELOAD" or name.startswith("PDLA_"))}
+
+
 def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes] | None = None) -> int:
     """Run a program to its end, forward SIGTERM and SIGHUP to it, and return its exit code (128 + n for signal n).
 
     Raises:
         PdlaError: the program cannot be started.
     """
+    environment = {**environment, **for_other_nodes(command, environment)}
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 

@@ -1,0 +1,117 @@
+"""What launchers pass on to the ranks of another node, if their ssh brings nothing of the environment along."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdla.cli.launch import OPENMPI_LIST, for_other_nodes
+from tests.columns import SIDE
+from tests.conftest import PDLA
+from tests.support.mpi import Mpi, available_mpis, debian_mpis, other_mpis
+from tests.support.node_cluster import Cluster, node_cluster
+from tests.support.recorded_programs import PROGRAMS
+
+HYDRAS = [available_mpis()[0], debian_mpis()[0], other_mpis()[1]]
+OPENMPIS = [available_mpis()[1], debian_mpis()[1]]
+SHOW = ["sh", "-c", 'echo "$(hostname): $PROBE"']
+pytestmark = pytest.mark.timeout(240)
+
+
+class Launched:
+    """A cluster of two nodes, whose launches by ``agent`` bring nothing along, as those by ssh."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.agent = cluster.directory / "clean"
+        enter = (cluster.directory / "enter").read_text()
+        clean = f'env -i -C "$PWD" PATH={os.defpath} HOME={cluster.directory}'
+        self.agent.write_text(enter.replace('env -C "$PWD"', clean))
+        self.agent.chmod(0o755)
+
+    def command(self, mpi: Mpi, *words: str | Path) -> list[str]:
+        """``words``, which may begin with options, on both nodes."""
+        agent, rest = str(self.agent), ["-n", "2", *map(str, words)]
+        hosts = ",".join(self.cluster.names)
+        if not mpi.is_openmpi:
+            return [*mpi.mpiexec, "-launcher", "ssh", "-launcher-exec", agent, "-hosts", hosts, "-ppn", "1", *rest]
+        option = ["--mca", "plm_rsh_agent"] if "debian" in mpi.name else ["--prtemca", "plm_ssh_agent"]
+        return [*mpi.mpiexec, *option, agent, "--host", hosts, "--map-by", "ppr:1:node", *rest]
+
+    def run(self, mpi: Mpi, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **mpi.env, **variables}
+        (node, _) = self.cluster.nodes
+        done = subprocess.run(
+            node.command(*command), env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def seen(self, mpi: Mpi, *options: str, **variables: str) -> list[str]:
+        """What each node has of the variable PROBE."""
+        return sorted(self.run(mpi, self.command(mpi, *options, *SHOW), **variables).stdout.splitlines())
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    with node_cluster(tmp_path_factory.mktemp("cluster"), 2) as cluster:
+        yield Launched(cluster)
+
+
+@pytest.mark.parametrize("mpi", HYDRAS)
+def test_hydra_passes_the_environment_on_unless_it_is_told_not_to(mpi: Mpi, launched: Launched) -> None:
+    assert launched.seen(mpi, PROBE="1") == ["node1: 1", "node2: 1"]
+    assert launched.seen(mpi, "-genvnone", PROBE="1")[1] == "node2: "
+    assert launched.seen(mpi, "-genvnone", "-genv", "PROBE", "2", PROBE="1") == ["node1: 2", "node2: 2"]
+
+
+@pytest.mark.parametrize("mpi", OPENMPIS)
+def test_open_mpi_passes_on_what_it_is_told_to(mpi: Mpi, launched: Launched) -> None:
+    assert launched.seen(mpi, PROBE="1") == ["node1: 1", "node2: "]
+    assert launched.seen(mpi, "-x", "PROBE", PROBE="1") == ["node1: 1", "node2: 1"]
+    assert launched.seen(mpi, "-x", "PROBE=2") == ["node1: 2", "node2: 2"]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["unasked", "named"])
+@pytest.mark.parametrize("mpi", OPENMPIS)
+def test_open_mpis_ranks_of_every_node_are_recorded_and_redirected(mpi: Mpi, named: bool, launched: Launched) -> None:
+    """Whether pdla's variables are ``named`` by options -x or not."""
+    shared, upper = launched.cluster.shared, launched.cluster.upper
+    home = launched.cluster.directory / f"{mpi.name}-{named}"
+    home.mkdir()
+    (upper / "matrix").write_bytes(np.random.default_rng(5).bytes(SIDE * SIDE))
+    (upper / "result").write_bytes(bytes(SIDE * SIDE))
+    words = [mpi.compile(PROGRAMS / "columns.c", home / "columns"), shared / "matrix", shared / "result", str(SIDE)]
+    native = launched.run(mpi, launched.command(mpi, *words)).stdout
+
+    def step(*verb: str, passed: str = "") -> subprocess.CompletedProcess[str]:
+        options = [word for name in passed.split() for word in ("-x", name)] if named else []
+        command = ["--", *launched.command(mpi, *options, *words)] if passed else []
+        return launched.run(mpi, [PDLA, *verb, *command], PDLA_HOME=str(home / "home"))
+
+    traced = step("trace", "-o", str(home / "run.h5"), passed="LD_PRELOAD PDLA_TRACE")
+    assert traced.stdout == native
+    assert "2 ranks, 1,044 calls, 768 KiB moved in 2 files" in traced.stderr
+    step("plan", str(home / "run.h5"), "--policy", "ns-pdla", "--simulate", "0", "-o", str(home / "plan.json"))
+    step("replicate", str(home / "plan.json"))
+    redirected = step("run", passed="LD_PRELOAD PDLA_MAP PDLA_REPORT PDLA_WRITES")
+    assert redirected.stdout == native
+    assert "512 KiB from replicas" in redirected.stderr
+
+
+def names(command: str, environment: Mapping[str, str]) -> str | None:
+    return for_other_nodes(command.split(), environment).get(OPENMPI_LIST)
+
+
+def test_the_list_for_open_mpi_is_made_only_where_it_does_no_harm() -> None:
+    environment = {"PATH": "/bin", "LD_PRELOAD": "/libpdla.so", "PDLA_TRACE": "/raw"}
+    assert names("mpirun -n 2 app", environment) == "LD_PRELOAD;PDLA_TRACE"
+    assert names("nice /opt/mpi/bin/mpiexec.openmpi app", environment) == "LD_PRELOAD;PDLA_TRACE"
+    assert names("mpirun -x OMP_NUM_THREADS app", environment) is None
+    assert names("./job.sh", environment) is None
+    assert names("mpirun app", environment | {OPENMPI_LIST: "MINE"}) is None
