@@ -13,6 +13,7 @@ import pytest
 from pdla.cli.launch import OPENMPI_LIST, for_other_nodes
 from tests.columns import SIDE
 from tests.conftest import PDLA
+from tests.support import documentation_pages as pages
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, other_mpis
 from tests.support.node_cluster import Cluster, node_cluster
 from tests.support.recorded_programs import PROGRAMS
@@ -102,6 +103,19 @@ def test_open_mpis_ranks_of_every_node_are_recorded_and_redirected(mpi: Mpi, nam
     redirected = step("run", passed="LD_PRELOAD PDLA_MAP PDLA_REPORT PDLA_WRITES")
     assert redirected.stdout == native
     assert "512 KiB from replicas" in redirected.stderr
+
+
+@pytest.mark.parametrize("mpi", OPENMPIS)
+def test_the_line_of_the_page_preloads_in_open_mpis_ranks(mpi: Mpi, tmp_path: Path) -> None:
+    (block,) = (one.text for one in pages.blocks(pages.DOCS / "howto/launchers.md") if "aprun" in one.text)
+    (line,) = (one for one in block.splitlines() if one.startswith("mpirun "))
+    mpi.compile(PROGRAMS / "columns.c", tmp_path / "columns")
+    (tmp_path / "matrix").write_bytes(bytes(SIDE * SIDE))
+    (tmp_path / "logs").mkdir()
+    line = line.replace("mpirun ", f"{mpi.mpiexec[0]} ").replace("pdla ", f"{PDLA} ")
+    mpi.run(["sh", "-c", line.replace("./app", f"./columns matrix result {SIDE}")], tmp_path)
+    packed = subprocess.run([PDLA, "pack", "logs", "-o", "run.h5"], cwd=tmp_path, capture_output=True, check=True)
+    assert b"run.h5: 2 ranks, " in packed.stdout
 
 
 def names(command: str, environment: Mapping[str, str]) -> str | None:

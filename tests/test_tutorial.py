@@ -88,6 +88,11 @@ def test_troubleshooting(directory: Path) -> None:
     assert followed(HOWTO / "troubleshooting.md", directory, programs) == 30
 
 
+def test_launchers(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
+    assert followed(HOWTO / "launchers.md", directory, programs) == 5
+
+
 def test_a_darshan_log(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "python")}
     assert followed(HOWTO / "darshan.md", directory, programs) == 5
