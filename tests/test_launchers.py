@@ -80,10 +80,12 @@ def test_open_mpi_passes_on_what_it_is_told_to(mpi: Mpi, launched: Launched) -> 
 
 @pytest.mark.parametrize("named", [False, True], ids=["unasked", "named"])
 @pytest.mark.parametrize("mpi", OPENMPIS)
-def test_open_mpis_ranks_of_every_node_are_recorded_and_redirected(mpi: Mpi, named: bool, launched: Launched) -> None:
+def test_h56_open_mpis_ranks_of_every_node_are_recorded_and_redirected(
+    mpi: Mpi, named: bool, launched: Launched
+) -> None:
     """Whether pdla's variables are ``named`` by options -x or not."""
     shared, upper = launched.cluster.shared, launched.cluster.upper
-    home = launched.cluster.directory / f"{mpi.name}-{named}"
+    home = launched.cluster.directory / f"{mpi.name}={named}"  # mpirun drops a value with "=" from a list of names
     home.mkdir()
     (upper / "matrix").write_bytes(np.random.default_rng(5).bytes(SIDE * SIDE))
     (upper / "result").write_bytes(bytes(SIDE * SIDE))
@@ -128,4 +130,7 @@ def test_the_list_for_open_mpi_is_made_only_where_it_does_no_harm() -> None:
     assert names("nice /opt/mpi/bin/mpiexec.openmpi app", environment) == "LD_PRELOAD;PDLA_TRACE"
     assert names("mpirun -x OMP_NUM_THREADS app", environment) is None
     assert names("./job.sh", environment) is None
+    assert names("mpirun app", environment | {"PDLA_CATALOG": "postgresql://me:secret@db/p"}) == "LD_PRELOAD;PDLA_TRACE"
+    assert names("mpirun app", environment | {"PDLA_TRACE": "/a=b"}) == "LD_PRELOAD;PDLA_TRACE=/a=b"
+    assert names("mpirun app", environment | {"PDLA_TRACE": "/a=b;c"}) is None
     assert names("mpirun app", environment | {OPENMPI_LIST: "MINE"}) is None

@@ -54,7 +54,12 @@ def for_other_nodes(command: Sequence[str], environment: Mapping[str, str]) -> d
     launched = {Path(word).name.removesuffix(".openmpi") for word in command} & {"mpirun", "mpiexec", "orterun"}
     if not launched or "-x" in command or OPENMPI_LIST in environment:
         return {}
-    return {OPENMPI_LIST: ";".join(name for name in environment if name == "LD_PRELOAD" or name.startswith("PDLA_"))}
+    names = [name for name in environment if name == "LD_PRELOAD" or name.startswith("PDLA_")]
+    # mpirun looks a name up, but drops a value with "=". A catalog may have a password, and no rank needs it.
+    items = [
+        f"{name}={environment[name]}" if "=" in environment[name] else name for name in names if name != "PDLA_CATALOG"
+    ]
+    return {} if any(";" in item for item in items) else {OPENMPI_LIST: ";".join(items)}
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes] | None = None) -> int:
