@@ -81,6 +81,9 @@ def test_a_file_that_is_gone_gets_a_replica_only_in_a_hypothetical_plan(verbs: I
 
 def test_diagnose_has_the_findings_on_the_storage_of_the_plan(verbs: InProcess) -> None:
     trace = strided(verbs.directory / "data")
+    # About as long as it takes on that storage: otherwise nothing is expected.
+    times = {name: 0.6 * trace.records[name] for name in ("t_start", "t_end")}
+    trace = replace(trace, records=trace.records.assign(**times))
     plan = pdla.plan(trace, "pdla", hypothetical=True)
     found = pdla.diagnose(trace, "pdla")
     assert found == find(trace, plan) == pdla.diagnose(trace, planned=plan)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.documentation_pages import DOCS, PAGES, links
 
-NAMES = ("flow.svg", "replica.svg", "layouts.svg", "lease.svg", "demo.svg")
+NAMES = ("flow.svg", "replica.svg", "layouts.svg", "lease.svg", "scaling.svg", "demo.svg")
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -207,7 +207,7 @@ def damage_map(path: Path, choose: random.Random) -> bool:
 
 
 def damage_logs(directory: Path, choose: random.Random) -> bool:
-    return damage_file(choose.choice(sorted(directory.iterdir())), choose)
+    return damage_file(choose.choice(sorted(path for path in directory.rglob("*") if path.is_file())), choose)
 
 
 def damage_trace(path: Path, choose: random.Random) -> bool:
