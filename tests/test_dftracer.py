@@ -296,7 +296,10 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, why: str) -> None:
         import_dftracer(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"rank,file,op\n", gzip.compress(b"hello", mtime=0), b'{"version": 1}', bytes(99)])
+COMPRESSED = gzip.compress(b"hello", mtime=0)  # all processes that share the tests have the same
+
+
+@pytest.mark.parametrize("content", [b"", b"rank,file,op\n", COMPRESSED, b'{"version": 1}', bytes(99)])
 def test_another_file_is_named_as_what_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.pfw").write_bytes(content)
     with pytest.raises(FormatError, match=r"is a.*, not a DFTracer trace"):
