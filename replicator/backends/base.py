@@ -8,7 +8,8 @@ import os
 import stat
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -260,6 +261,23 @@ def reserve_space(descriptor: int, size: int) -> None:
         if (number := ctypes.get_errno()) != errno.EOPNOTSUPP:
             raise OSError(number, os.strerror(number))
         os.ftruncate(descriptor, size)
+
+
+@contextmanager
+def preparing(pool: Pool) -> Iterator[None]:
+    """Name the pool in what goes wrong.
+
+    Raises:
+        ConfigError: an OSError or PdlaError was raised.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"pool {pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
+        ) from error
+    except PdlaError as error:
+        raise ConfigError(f"pool {pool.name}: {error}") from None
 
 
 def responds(directory: Path) -> bool:

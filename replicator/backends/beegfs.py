@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 from pdla.errors import ConfigError, PdlaError
-from pdla.layouts.striping import component_sizes
 from pdla.model import Layout
 from pdla.mounts import mount_of
 from pdla.replicator.backends import beegfs_ctl
-from pdla.replicator.backends.base import (
-    PATIENCE,
-    Backend,
-    FoundServer,
-    NewComponent,
-    Server,
-    folder_in,
-    make_folder,
-    reserve_space,
-    responds,
-    temporary,
-)
+from pdla.replicator.backends.base import PATIENCE, FoundServer, NewComponent, Server, make_folder, responds
 from pdla.replicator.backends.beegfs_ioctls import Striping, is_beegfs, make_file, striping_of
+from pdla.replicator.backends.placed_files import PlacedFiles, where
 from pdla.replicator.backends.tools import NoToolError, ask
-from pdla.units import format_bytes
 
 TRIES = 16
 """Files to make for each target of a group until one begins at the right target; all fail once in 9 million groups."""
@@ -46,8 +32,8 @@ class Device(NamedTuple):
     pool: int
 
 
-class BeeGFS(Backend):
-    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its chunks on the chosen targets.
+class BeeGFS(PlacedFiles):
+    """The chunks of a component's file are on the chosen targets.
 
     BeeGFS takes the targets of a new file from a list, in turn from one that it draws, with the
     directory's chunk size and at most the directory's number of targets. So a group is one file if
@@ -55,8 +41,8 @@ class BeeGFS(Backend):
     """
 
     name = "beegfs"
-    names_servers = True
     grain = "64K"  # STRIPEPATTERN_MIN_CHUNKSIZE
+    system, kind = "BeeGFS", "target "
 
     def obstacle(self, layout: Layout, size: int) -> str:
         """Refuse servers that are no targets, and a directory that is not on BeeGFS or does not answer."""
@@ -65,11 +51,20 @@ class BeeGFS(Backend):
         for server in self.servers:
             if _device(server) is None:
                 return f"BeeGFS has no server {server.name!r} (give a target as 101, or with its storage pool: 2:101)"
-        return self._unusable
+        return self.unusable
 
-    def rule(self, layout: Layout, size: int) -> Layout:
-        """A file per group if BeeGFS can stripe over its targets as the layout wants; otherwise a file per target."""
-        return layout.by_group if self._is_native(layout) else layout
+    @staticmethod
+    def elsewhere(directory: Path) -> str:
+        """Why a directory is none on BeeGFS; empty if it is one."""
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                found = is_beegfs(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return f"cannot use {directory}: {error.strerror} (mount or make it)"
+        return "" if found else f"{directory} is not on BeeGFS but {where(directory)}: mount BeeGFS"
 
     def trouble(self, servers: Sequence[Server]) -> str:
         """Targets that are not listed, not online or not good; or a mount that does not answer."""
@@ -77,7 +72,7 @@ class BeeGFS(Backend):
             if not responds(directory):
                 return f"{directory} has not answered for {PATIENCE:.0f} s (are the servers of BeeGFS up?)"
         try:
-            found = beegfs_ctl.ask_targets(self._mount)
+            found = beegfs_ctl.ask_targets(self.mount)
         except NoToolError:
             return ""  # without beegfs-ctl, nobody says more
         except PdlaError as error:
@@ -109,77 +104,19 @@ class BeeGFS(Backend):
     @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:
         """The targets that ``beegfs-ctl --listtargets`` lists. It does not say which are SSDs."""
-        if why := _not_beegfs(directory):
+        if why := cls.elsewhere(directory):
             raise ConfigError(why)
         mount = mount_of(directory)
         found = beegfs_ctl.ask_targets(mount.point if mount else directory)
         return [FoundServer(str(target), "hdd", "", one.why) for target, one in sorted(found.items())]
 
-    def prepare(self, servers: Sequence[Server]) -> None:
-        """Check that the directory is on a BeeGFS that answers, and that its targets exist."""
-        try:
-            if why := self._unusable or self.trouble(servers):
-                raise PdlaError(why)
-            for directory in {server.directory for server in servers}:
-                make_folder(directory)
-        except OSError as error:
-            raise ConfigError(
-                f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
-            ) from error
-        except PdlaError as error:
-            raise ConfigError(f"pool {self.pool.name}: {error}") from None
-
     def free(self) -> list[int]:
         """What beegfs-ctl reports of each target; without it, an equal share of what the file system has."""
         try:
-            found = beegfs_ctl.ask_targets(self._mount)
+            found = beegfs_ctl.ask_targets(self.mount)
         except NoToolError:
-            status = os.statvfs(self.servers[0].directory)
-            return [status.f_bavail * status.f_frsize // len(self.servers)] * len(self.servers)
+            return self.equal_shares()
         return [found[device.target].free if device.target in found else 0 for device in self._devices(self.servers)]
-
-    def path(self, name: str, number: int, server: Server) -> Path:
-        """A path in the directory of the pool."""
-        return folder_in(server.directory) / f"{name}.{number}"
-
-    def create(self, component: NewComponent) -> int:
-        """Make the file on its targets; reserve its space if this BeeGFS can."""
-        file = temporary(component.path)
-        self._check_space(component)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = self._place(file, self._devices(component.servers))
-        except OSError as error:
-            raise PdlaError(f"cannot make {file}: {error.strerror}") from error
-        try:
-            reserve_space(descriptor, component.size)
-        except BaseException as error:
-            os.close(descriptor)
-            with suppress(OSError):
-                file.unlink()
-            if isinstance(error, OSError):
-                said = "no space for" if error.errno == errno.ENOSPC else "cannot reserve"
-                raise PdlaError(f"{said} {format_bytes(component.size)} in {file.parent}: {error.strerror}") from error
-            raise
-        return descriptor
-
-    @cached_property
-    def _mount(self) -> Path:
-        mount = mount_of(self.servers[0].directory)
-        return mount.point if mount else Path("/")
-
-    @cached_property
-    def _unusable(self) -> str:
-        """Why the directories of the pool cannot be used; empty if they can."""
-        for directory in dict.fromkeys(server.directory for server in self.servers):
-            if not responds(directory):
-                return f"{directory} has not answered for {PATIENCE:.0f} s"
-            mount = mount_of(directory)
-            if mount is None or mount.point != self._mount:
-                return "pools on different mounts of BeeGFS cannot be striped together"
-            if why := _not_beegfs(directory):
-                return why
-        return ""
 
     @cached_property
     def _defaults(self) -> Striping:
@@ -200,17 +137,19 @@ class BeeGFS(Backend):
     def _devices(self, servers: Sequence[Server]) -> list[Device]:
         return [device for device in map(_device, servers) if device is not None]
 
-    def _is_native(self, layout: Layout) -> bool:
+    def is_native(self, layout: Layout) -> bool:
+        """Whether the targets of each group are of one storage pool, and all strips the directory's chunks."""
         width = len(layout.strips)
-        if not 1 < width <= MOST_TARGETS or len(set(layout.strips)) > 1 or self._unusable:
+        if not 1 < width <= MOST_TARGETS or len(set(layout.strips)) > 1 or self.unusable:
             return False
         for group in range(layout.servers // width):
             if len({device.pool for device in self._devices(self.servers[group * width :][:width])}) > 1:
                 return False
         return layout.strips[0] == self._defaults.chunk and width <= len(self._defaults.targets)
 
-    def _place(self, file: Path, devices: Sequence[Device]) -> int:
-        """A descriptor of the empty file on these targets, beginning with the first."""
+    def place(self, file: Path, component: NewComponent) -> int:
+        """A descriptor of the new file on the targets of the component, beginning with the first."""
+        devices = self._devices(component.servers)
         wanted = tuple(device.target for device in devices)
         directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -236,35 +175,6 @@ class BeeGFS(Backend):
             f"BeeGFS did not place {file} as asked (wanted targets {_list(wanted)}; got {_list(found)}): "
             + (self.trouble(servers) or "is a target full, or in another storage pool (give it as POOL:TARGET)?")
         )
-
-    def _check_space(self, component: NewComponent) -> None:
-        width = len(component.servers)
-        strips = component.strips if width > 1 else (1,)
-        needed = component_sizes(Layout("", width, 1, strips, max(component.size, 1)), component.size)
-        free = dict(zip(self.servers, self.free(), strict=True))
-        for server, size in zip(component.servers, needed, strict=True):
-            if size > free[server]:
-                raise PdlaError(
-                    f"no space for {format_bytes(size)} on target {server.name} of BeeGFS at {self._mount}: it has "
-                    f"{format_bytes(free[server])}"
-                )
-
-
-def _not_beegfs(directory: Path) -> str:
-    """Why a directory is none on BeeGFS; empty if it is one."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            found = is_beegfs(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        return f"cannot use {directory}: {error.strerror} (mount or make it)"
-    if found:
-        return ""
-    mount = mount_of(directory)
-    where = f"in {mount.kind} at {mount.point}" if mount else "elsewhere"
-    return f"{directory} is not on BeeGFS but {where}: mount BeeGFS"
 
 
 def _list(targets: Sequence[int]) -> str:

@@ -15,25 +15,13 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from pdla.errors import ConfigError, PdlaError
-from pdla.layouts.striping import component_sizes
 from pdla.model import Layout
 from pdla.mounts import mount_of
 from pdla.replicator.backends import lfs
-from pdla.replicator.backends.base import (
-    PATIENCE,
-    Backend,
-    FoundServer,
-    NewComponent,
-    Server,
-    folder_in,
-    make_folder,
-    reserve_space,
-    responds,
-    temporary,
-)
+from pdla.replicator.backends.base import PATIENCE, FoundServer, NewComponent, Server, make_folder, responds
 from pdla.replicator.backends.lov import ATTRIBUTE, LONGEST_STRIP, MOST_STRIPES, UNIT, Striping, decode, encode
+from pdla.replicator.backends.placed_files import PlacedFiles, where
 from pdla.replicator.backends.tools import NoToolError, ask
-from pdla.units import format_bytes
 
 ALONE = 4 << 20
 """The strip of a file on one OST: clients cut requests at strips, and send at most so much (max_pages_per_rpc)."""
@@ -46,8 +34,8 @@ class Device(NamedTuple):
     pool: str
 
 
-class Lustre(Backend):
-    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its objects on the chosen OSTs.
+class Lustre(PlacedFiles):
+    """The objects of a component's file are on the chosen OSTs.
 
     A new file gets its striping by the extended attribute ``lustre.lov`` before it is opened, since
     opening makes its objects; the same attribute says afterwards what Lustre made. ``lfs`` says
@@ -55,8 +43,8 @@ class Lustre(Backend):
     """
 
     name = "lustre"
-    names_servers = True
     grain = "64K"  # LOV_MIN_STRIPE_SIZE
+    system, kind = "Lustre", ""
 
     def obstacle(self, layout: Layout, size: int) -> str:
         """Refuse servers that are no OSTs, and a directory that is not on Lustre or does not answer."""
@@ -65,11 +53,19 @@ class Lustre(Backend):
         for server in self.servers:
             if device_of(server.name) is None:
                 return f"Lustre has no server {server.name!r} (give an OST as OST0003, or with its pool: flash:OST0003)"
-        return self._unusable
+        return self.unusable
 
-    def rule(self, layout: Layout, size: int) -> Layout:
-        """A file per group if Lustre can stripe over its OSTs as the layout wants; otherwise a file per OST."""
-        return layout.by_group if self._is_native(layout) else layout
+    @staticmethod
+    def elsewhere(directory: Path) -> str:
+        """Why a directory is none on Lustre; empty if it is one."""
+        try:
+            os.getxattr(directory, ATTRIBUTE)
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return f"{directory} is not on Lustre but {where(directory)}: mount Lustre"
+            if error.errno != errno.ENODATA:  # a directory without a striping of its own
+                return f"cannot use {directory}: {error.strerror} (mount or make it)"
+        return ""
 
     def trouble(self, servers: Sequence[Server]) -> str:
         """OSTs that lfs does not list, or reports as failed, closed or inactive; or a mount that does not answer."""
@@ -77,17 +73,17 @@ class Lustre(Backend):
             if not responds(directory):
                 return f"{directory} has not answered for {PATIENCE:.0f} s (are the servers of Lustre up?)"
         try:
-            found = lfs.ask_osts(self._mount)
+            found = lfs.ask_osts(self.mount)
         except NoToolError:
             return ""  # without lfs, nobody says more
         except PdlaError as error:
             return str(error)
         idle: set[int] = set()
         with suppress(PdlaError):  # old versions let only root check
-            idle = lfs.inactive(ask("lfs", "check", "osts", self._mount))
+            idle = lfs.inactive(ask("lfs", "check", "osts", self.mount))
         for ost in sorted({device.ost for device in self._devices(servers)}):
             if ost not in found:
-                return f"OST{ost:04x} of Lustre is not there, or is deactivated (see lfs df -v {self._mount})"
+                return f"OST{ost:04x} of Lustre is not there, or is deactivated (see lfs df -v {self.mount})"
             if why := found[ost].why or ("inactive" if ost in idle else ""):
                 return f"OST{ost:04x} of Lustre is unusable: {why}"
         return ""
@@ -117,75 +113,27 @@ class Lustre(Backend):
             found.append(FoundServer(name, "ssd" if nonrotational else "hdd", group, why))
         return found
 
-    def prepare(self, servers: Sequence[Server]) -> None:
-        """Check that the directory is on a Lustre that answers, and that its OSTs and their pools exist."""
-        try:
-            if why := self._unusable or self.trouble(servers) or self._wrong_pool(servers):
-                raise PdlaError(why)
-            for directory in {server.directory for server in servers}:
-                make_folder(directory)
-        except OSError as error:
-            raise ConfigError(
-                f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
-            ) from error
-        except PdlaError as error:
-            raise ConfigError(f"pool {self.pool.name}: {error}") from None
-
     def free(self) -> list[int]:
         """What ``lfs df`` reports of each OST; without lfs, an equal share of what the file system has."""
         try:
-            found = lfs.ask_osts(self._mount)
+            found = lfs.ask_osts(self.mount)
         except NoToolError:
-            status = os.statvfs(self.servers[0].directory)
-            return [status.f_bavail * status.f_frsize // len(self.servers)] * len(self.servers)
+            return self.equal_shares()
         return [found[device.ost].free if device.ost in found else 0 for device in self._devices(self.servers)]
 
-    def path(self, name: str, number: int, server: Server) -> Path:
-        """A path in the directory of the pool."""
-        return folder_in(server.directory) / f"{name}.{number}"
-
-    def create(self, component: NewComponent) -> int:
-        """Make the file with its striping, and reserve its space if this Lustre can (since 2.14)."""
-        file = temporary(component.path)
-        self._check_space(component)
-        striping = self._striping(component.servers, component.strips)
+    def place(self, file: Path, component: NewComponent) -> int:
+        """A descriptor of the new file, whose objects are on the OSTs of the component."""
+        os.mknod(file, 0o600 | stat.S_IFREG)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.mknod(file, 0o600 | stat.S_IFREG)
-        except OSError as error:
-            raise PdlaError(f"cannot make {file}: {error.strerror}") from error
-        descriptor = -1
-        try:
-            descriptor = self._place(file, striping)
-            reserve_space(descriptor, component.size)
-        except BaseException as error:
-            if descriptor >= 0:
-                os.close(descriptor)
+            return self._place(file, self._striping(component.servers, component.strips))
+        except BaseException:
             with suppress(OSError):
                 file.unlink()
-            if isinstance(error, OSError):
-                said = "no space for" if error.errno == errno.ENOSPC else "cannot reserve"
-                raise PdlaError(f"{said} {format_bytes(component.size)} in {file.parent}: {error.strerror}") from error
             raise
-        return descriptor
 
-    @cached_property
-    def _mount(self) -> Path:
-        mount = mount_of(self.servers[0].directory)
-        return mount.point if mount else Path("/")
-
-    @cached_property
-    def _unusable(self) -> str:
-        """Why the directories of the pool cannot be used; empty if they can."""
-        for directory in dict.fromkeys(server.directory for server in self.servers):
-            if not responds(directory):
-                return f"{directory} has not answered for {PATIENCE:.0f} s"
-            mount = mount_of(directory)
-            if mount is None or mount.point != self._mount:
-                return "pools on different mounts of Lustre cannot be striped together"
-            if why := _not_lustre(directory):
-                return why
-        return ""
+    def problem(self, servers: Sequence[Server]) -> str:
+        """Also if OSTs are not in the OST pools that their names say."""
+        return super().problem(servers) or self._wrong_pool(servers)
 
     @cached_property
     def _overstripes(self) -> bool:
@@ -207,7 +155,8 @@ class Lustre(Backend):
     def _devices(self, servers: Sequence[Server]) -> list[Device]:
         return [device for device in (device_of(server.name) for server in servers) if device is not None]
 
-    def _is_native(self, layout: Layout) -> bool:
+    def is_native(self, layout: Layout) -> bool:
+        """Whether the OSTs of each group are of one OST pool, and their strips multiples of one that Lustre has."""
         width = len(layout.strips)
         strip = math.gcd(*layout.strips)
         if width == 1 or strip % UNIT or strip > LONGEST_STRIP or sum(layout.strips) // strip > MOST_STRIPES:
@@ -216,7 +165,7 @@ class Lustre(Backend):
             pools = {device.pool for device in self._devices(self.servers[group * width :][:width])}
             if len(pools) > 1:  # a file belongs to one
                 return False
-        if self._unusable:
+        if self.unusable:
             return False
         return set(layout.strips) <= {strip, 0} or self._overstripes
 
@@ -248,25 +197,13 @@ class Lustre(Backend):
             raise PdlaError(f"Lustre did not place {file} as asked: {error}") from error
         return descriptor
 
-    def _check_space(self, component: NewComponent) -> None:
-        width = len(component.servers)
-        strips = component.strips if width > 1 else (1,)
-        needed = component_sizes(Layout("", width, 1, strips, max(component.size, 1)), component.size)
-        free = dict(zip(self.servers, self.free(), strict=True))
-        for server, size in zip(component.servers, needed, strict=True):
-            if size > free[server]:
-                raise PdlaError(
-                    f"no space for {format_bytes(size)} on {server.name} of Lustre at {self._mount}: it has "
-                    f"{format_bytes(free[server])}"
-                )
-
     def _wrong_pool(self, servers: Sequence[Server]) -> str:
         """Why the OSTs are not in the OST pools that their names say; empty if they are, or lfs is missing."""
         wanted = {device.pool for device in self._devices(servers)} - {""}
         if not wanted:
             return ""
         try:
-            pools = lfs.ask_pools(self._mount)
+            pools = lfs.ask_pools(self.mount)
         except NoToolError:
             return ""
         for device in self._devices(servers):
@@ -285,24 +222,10 @@ def _lustre_at(directory: Path) -> Path:
     Raises:
         ConfigError: it is on another file system.
     """
-    if why := _not_lustre(directory):
+    if why := Lustre.elsewhere(directory):
         raise ConfigError(why)
     mount = mount_of(directory)
     return mount.point if mount else Path("/")
-
-
-def _not_lustre(directory: Path) -> str:
-    """Why a directory is none on Lustre; empty if it is one."""
-    try:
-        os.getxattr(directory, ATTRIBUTE)
-    except OSError as error:
-        if error.errno == errno.EOPNOTSUPP:
-            mount = mount_of(directory)
-            where = f"in {mount.kind} at {mount.point}" if mount else "elsewhere"
-            return f"{directory} is not on Lustre but {where}: mount Lustre"
-        if error.errno != errno.ENODATA:  # a directory without a striping of its own
-            return f"cannot use {directory}: {error.strerror} (mount or make it)"
-    return ""
 
 
 def device_of(name: str) -> Device | None:

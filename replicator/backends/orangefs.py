@@ -11,10 +11,10 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from pdla.errors import ConfigError, PdlaError
+from pdla.errors import PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout
-from pdla.replicator.backends.base import Backend, NewComponent, Server, folder_in, make_folder, temporary
+from pdla.replicator.backends.base import Backend, NewComponent, Server, folder_in, make_folder, preparing, temporary
 from pdla.replicator.backends.pvfs2 import (
     LONGEST_LIST,
     LONGEST_PARAMETERS,
@@ -85,16 +85,10 @@ class OrangeFS(Backend):
 
     def prepare(self, servers: Sequence[Server]) -> None:
         """Check that the servers are I/O servers of a mounted OrangeFS that answers."""
-        try:
+        with preparing(self.pool):
             self._check_names(servers)
             for directory in {server.directory for server in servers}:
                 self._check_numbers(make_folder(directory))
-        except OSError as error:
-            raise ConfigError(
-                f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
-            ) from error
-        except PdlaError as error:
-            raise ConfigError(f"pool {self.pool.name}: {error}") from None
 
     def free(self) -> list[int]:
         """What pvfs2-statfs reports."""
