@@ -298,19 +298,25 @@ uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
     return file.id;
 }
 
+/* Names a file in the side file, under the mutex. Its number, or 0. */
+static uint32_t add_file(struct rawlog_file *file, const char *path)
+{
+    file->id = files + 1;
+    if (!name_in_side(RAWLOG_FILE, file, sizeof *file, path, strlen(path)))
+        return 0;
+    files++;
+    return file->id;
+}
+
 uint32_t recorder_deleted_file(const char *path)
 {
     struct rawlog_file file = {0};
     if (!recorder_on())
         return 0;
     pthread_mutex_lock(&mutex);
-    file.id = files + 1;
-    if (name_in_side(RAWLOG_FILE, &file, sizeof file, path, strlen(path)))
-        files++;
-    else
-        file.id = 0;
+    const uint32_t id = add_file(&file, path);
     pthread_mutex_unlock(&mutex);
-    return file.id;
+    return id;
 }
 
 /* RATIONALE: a signal handler may make the call and may have interrupted the holder of the mutex.
@@ -322,13 +328,9 @@ uint32_t recorder_posix_file(const char *path, const struct stat *status)
     for (int i = 0; pthread_mutex_trylock(&mutex) != 0; i++, sched_yield())
         if (i == 1000)
             return 0;
-    file.id = files + 1;
-    if (name_in_side(RAWLOG_FILE, &file, sizeof file, path, strlen(path)))
-        files++;
-    else
-        file.id = 0;
+    const uint32_t id = add_file(&file, path);
     pthread_mutex_unlock(&mutex);
-    return file.id;
+    return id;
 }
 
 uint32_t recorder_view(const struct file_view *view)
