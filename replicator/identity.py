@@ -25,6 +25,8 @@ TICK_SECONDS = 0.05
 _AT_EMPTY_PATH, _STATX_BTIME, _STATX_BYTES = 0x1000, 0x800, 256
 _STATX_FIELDS = ((0, 4), (0x50, 0x58), (0x58, 0x5C))
 COARSE_SECONDS = 1.0  # the resolution of file systems that store whole seconds
+# A server stamps by its own clock, which may be ahead of ours or behind it by so much.
+SKEW_SECONDS = 600.0
 
 
 def identity_of(path: Path | str | int) -> Identity:
@@ -49,6 +51,8 @@ def birth_of(descriptor: int) -> int:
 def stable_identity(descriptor: int, path: Path) -> Identity:
     """The identity of an open regular file that any later change will alter: waits until the last change is a tick old.
 
+    Where a server may have stamped the file, it also waits if only the server's clock says that the change is old.
+
     Raises:
         UnfitError: not a regular file.
         PdlaError: changes of the file leave no trace.
@@ -63,7 +67,9 @@ def stable_identity(descriptor: int, path: Path) -> Identity:
     identity = identity_of(descriptor)
     coarse = identity.mtime_ns % 10**9 == identity.ctime_ns % 10**9 == 0
     tick = COARSE_SECONDS if coarse else TICK_SECONDS
-    if abs(time.time() - max(identity.mtime_ns, identity.ctime_ns) / 1e9) < tick:
+    # Network file systems have no block device, and neither has the major number of one.
+    skew = SKEW_SECONDS if os.major(identity.device) == 0 else 0.0
+    if abs(time.time() - max(identity.mtime_ns, identity.ctime_ns) / 1e9) < tick + skew:
         time.sleep(tick)
         identity = identity_of(descriptor)
     return identity

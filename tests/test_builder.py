@@ -349,21 +349,31 @@ def test_a_directory_or_pipe_is_refused(place: Place):
 
 
 @pytest.mark.parametrize(
-    ("stamp_ns", "age", "waits"),
+    ("major", "stamp_ns", "age", "waits"),
     [
-        (10**18 + 1, 0.01, [identity.TICK_SECONDS]),
-        (10**18 + 1, -0.01, [identity.TICK_SECONDS]),
-        (10**18 + 1, 0.1, []),
-        (10**18, 0.5, [identity.COARSE_SECONDS]),
-        (10**18, 1.5, []),
+        (8, 10**18 + 1, 0.01, [identity.TICK_SECONDS]),
+        (8, 10**18 + 1, -0.01, [identity.TICK_SECONDS]),
+        (8, 10**18 + 1, 0.1, []),
+        (8, 10**18, 0.5, [identity.COARSE_SECONDS]),
+        (8, 10**18, 1.5, []),
+        (0, 10**18 + 1, 300, [identity.TICK_SECONDS]),
+        (0, 10**18 + 1, -300, [identity.TICK_SECONDS]),
+        (0, 10**18, 300, [identity.COARSE_SECONDS]),
+        (0, 10**18 + 1, 700, []),
     ],
-    ids=["young", "ahead of the clock", "old", "young in whole seconds", "old in whole seconds"],
+    ids=[
+        *("young", "ahead of the clock", "old", "young in whole seconds", "old in whole seconds"),
+        *("by a clock behind ours", "by a clock ahead of ours", "by another clock in whole seconds", "old by any clock"),
+    ],
 )
 def test_h20_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch, stamp_ns: int, age: float, waits: list[float]
+    place: Place, monkeypatch: pytest.MonkeyPatch, major: int, stamp_ns: int, age: float, waits: list[float]
 ):
-    """A write in the same tick of the file system's clock as the previous one would not change the times."""
-    first, second = (Identity(1, 2, size, stamp_ns, stamp_ns) for size in (100, 200))
+    """A write in the same tick of the file system's clock as the previous one would not change the times.
+
+    The clock of a network file system is that of its server.
+    """
+    first, second = (Identity(os.makedev(major, 1), 2, size, stamp_ns, stamp_ns) for size in (100, 200))
     slept: list[float] = []
     monkeypatch.setattr(identity.time, "time", lambda: stamp_ns / 1e9 + age)
     monkeypatch.setattr(identity.time, "sleep", slept.append)
