@@ -19,7 +19,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-C_SOURCES := $(wildcard pdla/interpose/*.[ch] pdla/interpose/*.def collectors/shim/*.[ch] collectors/posix/*.[ch] \
+C_SOURCES := $(wildcard pdla/interpose/*.[ch] pdla/interpose/*.def collectors/shim/*.[ch] collectors/decoder/*.[ch] collectors/posix/*.[ch] \
                         replicator/stub/*.[ch] replicator/posix_coherence/*.c pdla/caching/*.[ch] pdla/simulator/core/*.[ch])
 PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
@@ -30,7 +30,7 @@ SSD_CACHE ?=
 KILLS ?= 200
 PROGRAMS ?= 1000
 SECONDS ?= 60
-FUZZED := map journal journals names intents notes states maps logs traces plans catalogs
+FUZZED := map journal log journals names intents notes states maps logs traces plans catalogs
 MUTANTS ?=
 SUITE ?= bookworm
 SEED ?=

@@ -18,6 +18,7 @@ import pandas as pd
 from pdla.collectors.clocks import align
 from pdla.collectors.rawposix import Operations, PosixCalls
 from pdla.collectors.shared_pointer_order import Log, is_ordered, place
+from pdla.collectors.windows import PAIR, RECORD, Windows, convert, scale, unsteady
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import LOGS, check, other_format
 from pdla.model import Int64Array
@@ -27,14 +28,19 @@ from pdla.traces.trace import Trace
 from pdla.units import format_count
 
 HEADER_SIZE = 4096
-MAGIC = b"PDLALOG2"
+MAGIC = b"PDLALOG3"
+MAGIC_2 = b"PDLALOG2"
+"""Of version 0.2.0: records as those of POSIX calls, times in nanoseconds."""
 SIDE_MAGIC = b"PDLASID1"
-POSIX_MAGIC = b"PDLAPSX1"
+POSIX_MAGIC = b"PDLAPSX2"
+POSIX_MAGIC_1 = b"PDLAPSX1"
+"""Of version 0.2.0: times in nanoseconds."""
 CALLS, FILE, VIEW, POSIX_CALLS = 1, 2, 3, 4
 COLLECTIVE, NONBLOCKING, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 2, 16, 32, 64, 128, 256
 
 _BLOCK = 1 << 16  # records read at a time
 _LARGEST = 2**62  # for a position or a length, so that their sum fits
+_STEADY = 1e-3  # of the rate of a clock
 
 CLOCK = np.dtype([("id", "<u8"), ("parent", "<u8"), ("offset_ns", "<i8"), ("error_ns", "<i8")])
 HEADER = np.dtype(
@@ -55,22 +61,11 @@ HEADER = np.dtype(
         ("clock", CLOCK),
         ("window_records", "<u4"),
         ("unrecorded", "<u4", 192),
-    ]
-)
-RECORD = np.dtype(
-    [
-        ("seq", "<u8"),
-        ("t_start", "<i8"),
-        ("t_end", "<i8"),
-        ("position", "<i8"),
-        ("length", "<i8"),
-        ("moved", "<i8"),
-        ("file", "<u4"),
-        ("view", "<u4"),
-        ("call", "<u2"),
-        ("flags", "<u2"),
-        ("error", "<i4"),
-    ]
+        ("loaded", PAIR),
+        ("ended", PAIR),
+        ("committed", "<u8"),
+    ],
+    align=True,
 )
 SIDE_ENTRY = np.dtype([("kind", "<u4"), ("length", "<u4")])
 SIDE_FILE = np.dtype(
@@ -128,12 +123,14 @@ class _Process:
     unplaced: int = 0  # data accesses whose place is not known
     ordered: set[int] = field(default_factory=set)  # files with ordered calls whose place is not known
     placed: tuple[Int64Array, Int64Array] | None = None  # what place() found: rows and their positions
+    windows: Windows | None = None  # None: a log of version 0.2.0
+    pairs: npt.NDArray[Any] | None = None  # PAIR: what makes ticks times; None: times are no ticks
     rank: int = 0  # in the trace; ranks of several programs have consecutive numbers
 
     def blocks(self) -> Iterator[npt.NDArray[Any]]:
         """The records, a block at a time, with the positions that the logs of all ranks determine together."""
         first = 0
-        for records in _records(self.path, int(self.header["window_records"]), self.records):
+        for records in self.counted():
             if self.placed:
                 rows, positions = self.placed
                 here = slice(*np.searchsorted(rows, (first, first + len(records))))
@@ -141,6 +138,29 @@ class _Process:
                 records["position"][rows[here][flat] - first] = positions[here][flat]
             first += len(records)
             yield records
+
+    @property
+    def cut(self) -> bool:
+        """The log ends before what its header counts."""
+        return self.windows is not None and self.windows.cut
+
+    def stored(self) -> Iterator[npt.NDArray[Any]]:
+        """All complete records of the log, a block at a time, as they are there."""
+        if self.windows:
+            return self.windows.records()
+        return _records(self.path, int(self.header["window_records"]))
+
+    def counted(self) -> Iterator[npt.NDArray[Any]]:
+        """The first ``records`` of the log, a block at a time."""
+        left = self.records
+        for block in self.stored():
+            records = block[:left]
+            if self.pairs is not None:
+                convert(records, self.pairs)
+            left -= len(records)
+            yield records
+            if not left:
+                return
 
 
 def logs_in(directory: Path) -> list[Path]:
@@ -211,7 +231,7 @@ class RawLogs:
             ranks=ranks,
             mpi=" ".join(_text(self._processes[0].header["mpi"]).split()),
             dropped=sum(int(process.header["dropped"]) for process in processes) + sum(log.dropped for log in posix),
-            truncated=tuple(p.rank for p in self._processes if not p.header["finalized"] or p.left_out),
+            truncated=tuple(p.rank for p in self._processes if not p.header["finalized"] or p.left_out or p.cut),
             unrecorded=_unrecorded(processes),
             notes=tuple(notes),
             started=self._epoch / 1e9,
@@ -331,6 +351,11 @@ def _note_what_is_unknown(processes: Sequence[_Process], clocks: int, notes: lis
         )
     if clocks > 1:
         notes.append(f"the times of {clocks} hosts are aligned by their wall clocks")
+    if changed := sum(process.pairs is not None and unsteady(process.pairs) > _STEADY for process in processes):
+        notes.append(
+            f"the clock of {format_count(changed)} processes did not keep its rate: times within a tenth of a second "
+            "may be wrong"
+        )
 
 
 def _unrecorded(processes: Sequence[_Process]) -> dict[str, int]:
@@ -354,7 +379,7 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
     """One process's logs; None if the log ends in its header."""
     size = path.stat().st_size
     start = path.read_bytes()[:HEADER_SIZE] if size < HEADER_SIZE else _head(path)
-    if not start.startswith(MAGIC[: len(start)]) and start.strip(b"\0"):
+    if start.strip(b"\0") and not any(start.startswith(magic[: len(start)]) for magic in (MAGIC, MAGIC_2)):
         raise FormatError(f"{path} is not a log of the pdla recorder: {other_format(start, MAGIC)}")
     if size < HEADER_SIZE or not start.strip(b"\0"):
         notes.append(f"{path.name} ends in its header: nothing is known of that process")
@@ -369,7 +394,12 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
         raise FormatError(f"{path} is damaged: its header names rank {header['rank']} of {header['ranks']}")
 
     process = _Process(path, {name: header[name] for name in HEADER.names or ()}, _read_side(path.with_suffix(".side")))
+    if header["magic"] == MAGIC:
+        process.windows = Windows(path, HEADER_SIZE, int(header["committed"]))
     _scan(process)
+    if process.windows:
+        first, last = (np.array([header[name]], dtype=PAIR) for name in ("loaded", "ended"))
+        process.pairs = scale(np.concatenate([first, process.windows.pairs, last]))
     if process.left_out:
         notes.append(
             f"{path.name}: the last {format_count(process.left_out)} records are left out: they name files, views or "
@@ -385,11 +415,12 @@ def _read_posix(process: _Process, files: Mapping[int, int]) -> PosixCalls | Non
     if not path.exists() or path.stat().st_size < HEADER_SIZE or not _head(path).strip(b"\0"):
         return None
     header = np.frombuffer(_head(path), dtype=HEADER, count=1)[0]
-    if header["magic"] != POSIX_MAGIC or header["record_size"] != RECORD.itemsize:
+    if header["magic"] not in (POSIX_MAGIC, POSIX_MAGIC_1) or header["record_size"] != RECORD.itemsize:
         why = other_format(bytes(header["magic"]), POSIX_MAGIC) or "its records have another size"
         raise FormatError(f"{path} is not a log of POSIX calls of the pdla recorder: {why}")
     known = {number: row for number, row in files.items() if number}
-    read = partial(_records, path, int(header["window_records"]), 2**62)
+    pairs = process.pairs if header["magic"] == POSIX_MAGIC else None
+    read = partial(_posix_records, path, int(header["window_records"]), pairs)
     return PosixCalls(read, process.side.posix_calls, known, int(header["dropped"]))
 
 
@@ -406,23 +437,27 @@ def _head(path: Path) -> bytes:
         return file.read(HEADER_SIZE)
 
 
-def _records(path: Path, window: int, count: int) -> Iterator[npt.NDArray[Any]]:
-    """The first ``count`` records of a log, a block at a time: those after the window, and then those only in it."""
+def _posix_records(path: Path, window: int, pairs: npt.NDArray[Any] | None) -> Iterator[npt.NDArray[Any]]:
+    for records in _records(path, window):
+        if pairs is not None:
+            convert(records, pairs)
+        yield records
+
+
+def _records(path: Path, window: int) -> Iterator[npt.NDArray[Any]]:
+    """The records of a log of one size, a block at a time: those after the window, and then those only in it."""
     window = min(window, (path.stat().st_size - HEADER_SIZE) // RECORD.itemsize)
     appended = 0
     with path.open("rb") as file:
         file.seek(HEADER_SIZE)
         latest = np.fromfile(file, dtype=RECORD, count=window)
-        while appended < count:
-            records = np.fromfile(file, dtype=RECORD, count=min(count - appended, _BLOCK))
-            if len(records) == 0:
-                break
+        while len(records := np.fromfile(file, dtype=RECORD, count=_BLOCK)):
             appended += len(records)
             yield records
     if window:
         latest = latest[appended % window :]
         newer = _leading(latest["seq"] == np.arange(appended + 1, appended + 1 + len(latest)))
-        yield latest[: min(newer, count - appended)]
+        yield latest[:newer]
 
 
 def _leading(true: npt.NDArray[np.bool_]) -> int:
@@ -438,7 +473,7 @@ def _scan(process: _Process) -> None:
     files = np.array([0, *process.side.files], dtype=np.uint32)
     views = np.array([0, *process.side.views], dtype=np.uint32)
     last = 0
-    for block in _records(process.path, int(process.header["window_records"]), 2**62):
+    for block in process.stored():
         complete = _leading(block["seq"] != 0)
         records = block[:complete]
         last = _check(process.path, records, last)

@@ -32,7 +32,7 @@ if ! python3 -c "import sys; sys.exit(sys.version_info < (3, 11))"; then
     python3 -c "
 import ctypes, sys, zipfile
 zipfile.ZipFile(sys.argv[1]).extractall(\"wheel\")
-for name in \"libpdla\", \"libpdla-posix\", \"libpdla-coherence\", \"libpdla-simulator\":
+for name in \"libpdla\", \"libpdla-posix\", \"libpdla-coherence\", \"libpdla-simulator\", \"libpdla-decoder\":
     ctypes.CDLL(f\"wheel/pdla/{name}.so\")
 " "$wheel"
     LD_PRELOAD=$PWD/wheel/pdla/libpdla.so true

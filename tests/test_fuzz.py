@@ -1,6 +1,6 @@
-"""The parsers of maps and journals under libFuzzer, and the verbs with damaged input of every other kind.
+"""The parsers of maps, journals and logs under libFuzzer, and the verbs with damaged input of every other kind.
 
-python -m tests.test_fuzz map|journal SECONDS [OPTION ...], or NAME SECONDS [SEED] with a name of fuzz/verbs.py
+python -m tests.test_fuzz map|journal|log SECONDS [OPTION ...], or NAME SECONDS [SEED] with a name of fuzz/verbs.py
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_l
 from tests.test_sync import favourable
 
 STUB = REPOSITORY / "replicator/stub"
+DECODER = REPOSITORY / "collectors/decoder"
 SOURCES = {
-    "map": ("mapfile", "locate", "crc32c"),
-    "journal": ("stale_journals", "intent", "journal", "locks", "crc32c"),
+    "map": [STUB / f"{name}.c" for name in ("mapfile", "locate", "crc32c")],
+    "journal": [STUB / f"{name}.c" for name in ("stale_journals", "intent", "journal", "locks", "crc32c")],
+    "log": [DECODER / "decode.c"],
 }
+INCLUDES = [STUB, REPOSITORY / "pdla/interpose", REPOSITORY / "collectors/shim", DECODER]
 
 
 def build(name: str, program: Path) -> Path:
     """Compile a harness with the address and undefined behaviour sanitizers; return its path."""
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     flags += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    includes = [f"-I{STUB}", f"-I{REPOSITORY / 'pdla/interpose'}"]
-    sources = [REPOSITORY / f"tests/fuzz/{name}.c", *(STUB / f"{source}.c" for source in SOURCES[name])]
+    includes = [f"-I{include}" for include in INCLUDES]
+    sources = [REPOSITORY / f"tests/fuzz/{name}.c", *SOURCES[name]]
     subprocess.run(["clang", *flags, *includes, "-o", program, *sources, "-lpthread"], check=True)
     return program
 
@@ -58,7 +61,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("name", "runs", "reached"), [("map", 2000, 150), ("journal", 700, 60)])
+@pytest.mark.parametrize(("name", "runs", "reached"), [("map", 2000, 150), ("journal", 700, 60), ("log", 20000, 60)])
 def test_no_input_leads_a_parser_astray(corpora: Path, name: str, runs: int, reached: int) -> None:
     """``reached``: edges of the control flow, most of which lie behind the checksums."""
     done = fuzz(name, corpora, "-seed=1", f"-runs={runs}")

@@ -56,6 +56,7 @@ def test_a_wheel_built_with_gcc_has_the_library_and_all_data(source: Path, tmp_p
         "pdla/libpdla.so",
         "pdla/libpdla-coherence.so",
         "pdla/libpdla-posix.so",
+        "pdla/libpdla-decoder.so",
         "pdla/libpdla-simulator.so",
         "pdla/cli/pdla-daemon.service",
         "pdla/cli/probes/probe.c",

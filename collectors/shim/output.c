@@ -9,6 +9,10 @@
 
 #include "output.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 /* RATIONALE: a program may close descriptors that it does not know, or may have begun without the
  * standard ones. It seldom uses numbers as high as these, and never prints to them. */
 static int move_up(int file)
@@ -67,7 +71,12 @@ void *output_map(struct output *output)
         return NULL;
     void *memory = mmap(NULL, LOG_START_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, output->file, 0);
     output->end = LOG_START_SIZE;
-    return memory == MAP_FAILED ? NULL : memory;
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* RATIONALE: without this, the first call that writes to a page waits for the file system. A
+     * kernel older than 5.14 refuses. */
+    madvise(memory, LOG_START_SIZE, MADV_POPULATE_WRITE);
+    return memory;
 }
 
 bool output_append(struct output *output, const void *data, size_t size)

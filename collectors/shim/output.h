@@ -11,9 +11,9 @@
 
 /* RATIONALE: the window stays in a core's cache. To map the whole log piece by piece costs two to
  * three times as much, since each page is cleared, faulted in and unmapped. */
-enum { WINDOW_SIZE = 1 << 18, WINDOW_RECORDS = WINDOW_SIZE / RAWLOG_RECORD_SIZE };
+enum { WINDOW_RECORDS = RAWLOG_WINDOW_SIZE / RAWLOG_RECORD_SIZE };
 
-enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + WINDOW_SIZE }; /* the mapped bytes */
+enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + RAWLOG_WINDOW_SIZE }; /* the mapped bytes */
 
 struct output {
     int file;

@@ -89,7 +89,7 @@ static void append(const struct rawlog_record *record)
     const int error = errno;
     const uint64_t appended = (uint64_t)(output.end - LOG_START_SIZE) / RAWLOG_RECORD_SIZE;
     if (recorded - appended == WINDOW_RECORDS && !full)
-        full = !output_append(&output, window, WINDOW_SIZE);
+        full = !output_append(&output, window, RAWLOG_WINDOW_SIZE);
     errno = error;
     if (full) {
         pdla_posix_drop();
@@ -292,19 +292,20 @@ bool pdla_posix_begin(struct posix_call *call, int descriptor, const void *calle
         return false;
     }
     call->group = current_group();
-    call->t_start = clock_ns();
+    call->t_start = ticks_at_begin();
     return true;
 }
 
 int64_t pdla_posix_clock(void)
 {
-    return clock_ns();
+    return ticks_at_end();
 }
 
 void pdla_posix_end(const struct posix_call *call, int64_t moved, int error)
 {
+    const int64_t end = call->t_end ? call->t_end : ticks_at_end();
     append(&(struct rawlog_record){.t_start = call->t_start,
-                                   .t_end = call->t_end ? call->t_end : clock_ns(),
+                                   .t_end = end < call->t_start ? call->t_start : end,
                                    .position = call->offset,
                                    .length = call->length,
                                    .moved = moved,

@@ -1,20 +1,46 @@
 /* What the recorder writes while a program runs: two files for each process, in the directory named
  * by PDLA_TRACE.
  *
- *   <host>-<pid>.log    a page of header, a window of fixed 64-byte records, then the records that
- *                       left the window
+ *   <host>-<pid>.log    a page of header, a window of RAWLOG_WINDOW_SIZE bytes, then the windows
+ *                       that are full
  *   <host>-<pid>.side   entries for what a record only names (files and views), each with its
  *                       length before it, appended by write(2)
  *
  * All numbers are little endian. The header and the window are mapped, so that they survive the
- * process. Record n is made in place (n - 1) % window_records of the window. When the window is
- * full, it is appended to the file and used again. A record is complete when its `seq` is n (stored
- * last, with release order). So a log, even one cut short by SIGKILL, consists of the k complete
- * records after the window and of those records k + 1, k + 2, ... in the window that are complete.
- * A side entry is always written before the first record that names it.
+ * process. When the window is full, it is appended to the file and used again. `committed` of the
+ * header counts the bytes of all windows together that may be read: it grows after an entry is
+ * complete. So a log, even one cut short by SIGKILL, consists of the whole windows after the first
+ * one, and of those bytes in the first one that continue them. A side entry is always written
+ * before the first record that names it.
  *
- * If POSIX calls are recorded, there is a third file, <host>-<pid>.posix. It is like the .log; its
- * header has only magic, sizes and `dropped`. The members of its records:
+ * A window can be read without the others. It consists of entries. The first byte of an entry says
+ * what it is:
+ *
+ *   0            nothing more follows in the window
+ *   1 FULL       the number of a template or RAWLOG_NO_TEMPLATE (1 byte), a struct rawlog_record
+ *   2 ANCHOR     a struct rawlog_anchor; always the first entry of a window
+ *   128 and more COMPACT: a record like the template of the number in the lower seven bits
+ *
+ * A window begins without templates. A FULL entry makes its record the template of its number. A
+ * COMPACT entry has `file`, `view`, `call`, `flags` of its template, no error, and moved all bytes
+ * asked for. Its second byte has two bits for each of four numbers, the first in the lowest bits: 0:
+ * the number is 0; 1, 2, 3: it follows in 2, 4, 8 bytes. The numbers are:
+ *
+ *   t_start - t_end of the previous record (of the ANCHOR if there is none after it), signed
+ *   t_end - t_start
+ *   position - (position of the template + its stride), signed
+ *   length - length of the template, signed
+ *
+ * Signed numbers are stored as 2n, or as -2n - 1 if negative. The record's position and length, and the
+ * distance of its position from that of the template, become those of the template; the stride of
+ * a FULL entry is 0.
+ *
+ * If POSIX calls are recorded, there is a third file, <host>-<pid>.posix: a header with only magic,
+ * sizes and `dropped`, a window of `window_records` records, and the records that left it. Record n
+ * is made in place (n - 1) % window_records of the window. It is complete when its `seq` is n
+ * (stored last, with release order). So such a log consists of the k complete records after the
+ * window and of those records k + 1, k + 2, ... in the window that are complete. The members of its
+ * records:
  *
  *   call      the place of a name in the RAWLOG_POSIX_CALLS entry
  *   position  the absolute offset in the file; -1: not known
@@ -29,16 +55,20 @@
 
 #include <stdint.h>
 
-#define RAWLOG_MAGIC "PDLALOG2"
+#define RAWLOG_MAGIC "PDLALOG3"
 #define RAWLOG_SIDE_MAGIC "PDLASID1"
-#define RAWLOG_POSIX_MAGIC "PDLAPSX1"
-enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64 };
+#define RAWLOG_POSIX_MAGIC "PDLAPSX2"
+enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64, RAWLOG_WINDOW_SIZE = 1 << 16 };
 
 struct rawlog_clock {       /* which CLOCK_MONOTONIC the process reads */
     uint64_t id;            /* the same in all processes that read it; 0: not known */
     uint64_t parent;        /* the clock that it was compared with at MPI_Init; 0: none, or another process compared */
     int64_t offset_ns;      /* to be added to its times to get the parent's times, */
     int64_t error_ns;       /* with an error of at most this */
+};
+
+struct rawlog_pair {
+    int64_t ticks, ns;      /* ns: CLOCK_MONOTONIC */
 };
 
 struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life of the process */
@@ -56,10 +86,15 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     char host[64];
     char mpi[128];          /* first line of MPI_Get_library_version */
     struct rawlog_clock clock;
-    uint32_t window_records;
+    uint32_t window_records; /* in a .posix */
     /* Calls that were not recorded. The index is the call number, whose name is in the RAWLOG_CALLS
      * entry. */
     uint32_t unrecorded[192];
+    /* One moment by both clocks, when the library was loaded and at MPI_Finalize; 0: not reached.
+     * The times of records are ticks; with the anchors in the windows they become times of
+     * CLOCK_MONOTONIC. */
+    struct rawlog_pair loaded, ended;
+    uint64_t committed;
 };
 _Static_assert(sizeof(struct rawlog_header) <= RAWLOG_HEADER_SIZE, "the header fits its page");
 
@@ -79,8 +114,8 @@ enum rawlog_flags {
 };
 
 struct rawlog_record {
-    uint64_t seq;      /* 1, 2, 3, ... in this process; stored last */
-    int64_t t_start;   /* CLOCK_MONOTONIC, ns */
+    uint64_t seq;      /* 1, 2, 3, ... in this process */
+    int64_t t_start;   /* ticks */
     int64_t t_end;
     /* Data access: byte of the view's data stream, -1: not known. seek: the byte sought.
      * seek_shared: likewise, -1 unless it was sought from the start. set_size, preallocate: the
@@ -96,6 +131,20 @@ struct rawlog_record {
     int32_t error;     /* result of the call: 0 = MPI_SUCCESS, else the error class */
 };
 _Static_assert(sizeof(struct rawlog_record) == RAWLOG_RECORD_SIZE, "a record is 64 bytes");
+
+enum rawlog_entry { RAWLOG_NOTHING = 0, RAWLOG_FULL = 1, RAWLOG_ANCHOR = 2, RAWLOG_COMPACT = 128 };
+enum { RAWLOG_TEMPLATES = 64, RAWLOG_NO_TEMPLATE = 255 };
+
+struct rawlog_anchor {
+    uint64_t next;          /* `seq` of the next record */
+    struct rawlog_pair now;
+};
+
+/* The bytes of a number whose two bits are `width`. */
+static inline unsigned rawlog_bytes(unsigned width)
+{
+    return (1u << width) & ~1u;
+}
 
 /* The .side file: RAWLOG_SIDE_MAGIC, then entries. Each is this header and `length` bytes, padded to 8. */
 enum rawlog_side_kind {

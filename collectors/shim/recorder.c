@@ -15,6 +15,7 @@
 #include "output.h"
 #include "posix.h"
 #include "recorder.h"
+#include "stream.h"
 
 _Static_assert(CALL_COUNT <= sizeof((struct rawlog_header *)0)->unrecorded / sizeof(uint32_t), "a count for each");
 
@@ -26,8 +27,8 @@ static int state; /* enum state; changes under `mutex`, read by anyone */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct output log_output, side_output;
 static struct rawlog_header *header; /* mapped, with the window after it */
-static struct rawlog_record *window;
-static uint64_t recorded; /* records in the log */
+static struct stream stream;         /* of the log */
+static int64_t anchor_due;           /* ticks after which the clocks are read together again */
 static uint32_t files, views;
 static bool full; /* nothing more can be stored: records are only counted */
 
@@ -85,6 +86,12 @@ static bool write_names(void)
 
 /* ---- the log's life ---------------------------------------------------------------------------------------------- */
 
+static struct rawlog_pair both_clocks(void)
+{
+    const struct ticks_anchor now = ticks_now();
+    return (struct rawlog_pair){now.ticks, now.ns};
+}
+
 static void fill_header(const char *host)
 {
     const struct mpi *mpi = running_mpi();
@@ -103,7 +110,6 @@ static void fill_header(const char *host)
     *header = (struct rawlog_header){
         .header_size = RAWLOG_HEADER_SIZE,
         .record_size = RAWLOG_RECORD_SIZE,
-        .window_records = WINDOW_RECORDS,
         .rank = rank,
         .ranks = ranks,
         .pid = (int32_t)getpid(),
@@ -111,6 +117,7 @@ static void fill_header(const char *host)
         .realtime_ns = nanoseconds(realtime),
         .monotonic_ns = clock_ns(),
         .clock = clocks_own(),
+        .loaded = {ticks_chosen.ticks, ticks_chosen.ns},
     };
     snprintf(header->host, sizeof header->host, "%s", host);
     snprintf(header->mpi, sizeof header->mpi, "%.*s", (int)sizeof header->mpi - 1, version);
@@ -123,6 +130,17 @@ static void make_directories(const char *directory, const char *host)
     mkdir(directory, 0700);
     if (snprintf(path, sizeof path, "%s/%s", directory, host) < (int)sizeof path)
         mkdir(path, 0700);
+}
+
+/* RATIONALE: the rate of the processor's counter is known only by comparison. Between two anchors
+ * it is taken for constant; the clock of the kernel changes its rate by some parts in a million. */
+enum { ANCHOR_TICKS = 1 << 28 }; /* 0.1 s or less at 2.7 GHz */
+
+static void add_anchor(void)
+{
+    const struct rawlog_pair now = both_clocks();
+    stream_anchor(&stream, now);
+    anchor_due = now.ticks + ANCHOR_TICKS;
 }
 
 static bool open_log(const char *directory)
@@ -146,8 +164,9 @@ static bool open_log(const char *directory)
     header = output_map(&log_output);
     if (!header)
         return false;
-    window = (struct rawlog_record *)((char *)header + RAWLOG_HEADER_SIZE);
     fill_header(host);
+    stream_begin(&stream, (char *)header + RAWLOG_HEADER_SIZE, &header->committed);
+    add_anchor();
     if (posix_wanted() && create(&posix_output, directory, host, number, "posix"))
         posix_start(&posix_output);
     return true;
@@ -192,8 +211,10 @@ bool recorder_on(void)
 
 void recorder_finalize(void)
 {
-    if (is_on())
-        header->finalized = (uint64_t)clock_ns();
+    if (!is_on())
+        return;
+    header->ended = both_clocks();
+    header->finalized = (uint64_t)header->ended.ns;
 }
 
 /* ---- what is wanted ---------------------------------------------------------------------------------------------- */
@@ -360,73 +381,95 @@ uint32_t recorder_view(const struct file_view *view)
     return entry.id;
 }
 
-/* With the mutex held: the number of records in the file. They are no longer in the window. */
+/* With the mutex held: the bytes of whole windows in the file. They are no longer in the mapped
+ * one. */
 static uint64_t appended(void)
 {
-    return (uint64_t)(log_output.end - LOG_START_SIZE) / RAWLOG_RECORD_SIZE;
+    const uint64_t bytes = (uint64_t)(log_output.end - LOG_START_SIZE);
+    return bytes - bytes % RAWLOG_WINDOW_SIZE;
 }
 
-/* With the mutex held: the place of the next record. NULL: the disk is full. */
-static struct rawlog_record *next_record(void)
+/* With the mutex held: makes room for an entry. */
+static void next_window(void)
 {
-    if (recorded - appended() == WINDOW_RECORDS && !full) {
-        const int error = errno; /* the program's */
-        full = !output_append(&log_output, window, WINDOW_SIZE);
-        errno = error;
+    const int error = errno; /* the program's */
+    stream_end_window(&stream);
+    full = !output_append(&log_output, stream.window, RAWLOG_WINDOW_SIZE);
+    if (!full) {
+        stream_next_window(&stream);
+        add_anchor();
     }
-    return full ? NULL : &window[recorded % WINDOW_RECORDS];
+    errno = error;
+}
+
+/* With the mutex held. False: the disk is full. */
+static bool append(const struct rawlog_record *record, struct recorded *made)
+{
+    if (stream_is_full(&stream) && !full)
+        next_window();
+    if (full)
+        return false;
+    if (record->t_end >= anchor_due)
+        add_anchor();
+    made->number = stream_add(&stream, record, &made->place);
+    return true;
 }
 
 /* RATIONALE: threads need the mutex to agree on numbers, on places, and on who appends the window.
  * A free mutex costs less than one reading of the clock. */
-uint64_t recorder_append(const struct rawlog_record *record)
+struct recorded recorder_append(const struct rawlog_record *record)
 {
-    uint64_t number = 0;
+    struct recorded made = {0, 0};
     pthread_mutex_lock(&mutex);
-    struct rawlog_record *place = state == ON ? next_record() : NULL;
-    if (place) {
-        memcpy(&place->t_start, &record->t_start, sizeof *record - offsetof(struct rawlog_record, t_start));
-        number = ++recorded;
-        __atomic_store_n(&place->seq, number, __ATOMIC_RELEASE);
-    } else if (state == ON) {
+    if (state == ON && !append(record, &made))
         header->dropped++;
-    }
     pthread_mutex_unlock(&mutex);
-    return number;
+    return made;
 }
 
 static void end_operation(struct rawlog_record *record, int64_t moved, int error)
 {
-    record->t_end = clock_ns();
+    const int64_t now = ticks_at_end();
+    record->t_end = now < record->t_start ? record->t_start : now;
     record->error = error;
     if (moved >= 0)
         record->moved = moved;
     record->flags &= (uint16_t) ~(RAWLOG_PENDING | (moved >= 0 ? RAWLOG_MOVED_UNKNOWN : 0));
 }
 
-/* With the mutex held. */
-static void end_appended(uint64_t number, int64_t moved, int error)
+/* With the mutex held: the number of the record. */
+static uint64_t end_in_window(unsigned char *place, int64_t moved, int error)
 {
     struct rawlog_record record;
-    off_t place = (off_t)(LOG_START_SIZE + (number - 1) * RAWLOG_RECORD_SIZE);
-    if (!output_keep(&log_output) || pread(log_output.file, &record, sizeof record, place) != sizeof record)
-        return;
+    memcpy(&record, place, sizeof record);
     end_operation(&record, moved, error);
-    /* Without an end the record still says that the operation was under way. */
-    if (pwrite(log_output.file, &record, sizeof record, place) != sizeof record)
-        return;
+    memcpy(place, &record, sizeof record);
+    return record.seq;
 }
 
-void recorder_end(uint64_t number, int64_t moved, int error)
+/* With the mutex held: the number of the record; 0: not known. */
+static uint64_t end_appended(off_t place, int64_t moved, int error)
 {
+    struct rawlog_record record;
+    if (!output_keep(&log_output) || pread(log_output.file, &record, sizeof record, place) != sizeof record)
+        return 0;
+    end_operation(&record, moved, error);
+    /* Without an end the record still says that the operation was under way. */
+    return pwrite(log_output.file, &record, sizeof record, place) == sizeof record ? record.seq : 0;
+}
+
+uint64_t recorder_end(uint64_t place, int64_t moved, int error)
+{
+    uint64_t number;
     if (!is_on())
-        return;
+        return 0;
     pthread_mutex_lock(&mutex);
-    if (number > appended())
-        end_operation(&window[(number - 1) % WINDOW_RECORDS], moved, error);
+    if (place > appended())
+        number = end_in_window(stream.window + (place - 1 - stream.before), moved, error);
     else
-        end_appended(number, moved, error);
+        number = end_appended(LOG_START_SIZE + (off_t)place - 1, moved, error);
     pthread_mutex_unlock(&mutex);
+    return number;
 }
 
 void recorder_passed(enum call call)

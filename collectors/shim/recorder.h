@@ -35,10 +35,15 @@ uint32_t recorder_posix_file(const char *path, const struct stat *status);
 /* Names a view. Returns its id for the records; 0 when not recording, for the plain view, and for
  * one that could not be flattened. */
 uint32_t recorder_view(const struct file_view *view);
-/* Appends a copy of `record` and returns its number; 0: it was dropped. */
-uint64_t recorder_append(const struct rawlog_record *record);
-/* Ends the operation that record `number` began, with that error class; `moved` < 0: not known. */
-void recorder_end(uint64_t number, int64_t moved, int error);
+/* Appends a copy of `record`. `seq` does not count, and it ends no earlier than it starts. */
+struct recorded {
+    uint64_t number; /* its `seq`; 0: it was dropped */
+    uint64_t place;  /* of a pending operation, for recorder_end(); otherwise 0 */
+};
+struct recorded recorder_append(const struct rawlog_record *record);
+/* Ends the operation whose record is at `place`, with that error class; `moved` < 0: not known.
+ * Returns the number of the record, or 0. */
+uint64_t recorder_end(uint64_t place, int64_t moved, int error);
 /* Counts a call that is not recorded. */
 void recorder_passed(enum call call);
 

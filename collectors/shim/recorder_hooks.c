@@ -24,11 +24,13 @@ static void initialized(void)
 }
 
 /* Records a call that ends now. `handle` NULL: it is on no open file. `about` has the rest. Returns
- * the number from recorder_append(). */
+ * the place from recorder_append(). */
 static uint64_t record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
 {
     const struct recorded_file *file = handle ? handle->observed : NULL;
-    about->t_end = clock_ns();
+    about->t_end = ticks_at_end();
+    if (about->t_end < about->t_start) /* counters of two processors may differ a little */
+        about->t_end = about->t_start;
     about->call = (uint16_t)call;
     about->error = error_class(rc);
     if (about->position > INT64_MAX / 2) /* impossible for a file; a sum with it may overflow */
@@ -39,10 +41,10 @@ static uint64_t record(struct rawlog_record *about, enum call call, const struct
     }
     if (handle && !handle->view.map)
         about->flags |= RAWLOG_OPAQUE_VIEW;
-    uint64_t number = recorder_append(about);
+    const struct recorded made = recorder_append(about);
     if (*call_note())
-        posix_link(number);
-    return number;
+        posix_link(made.number);
+    return made.place;
 }
 
 static void called(const struct file_call *call)
@@ -138,9 +140,9 @@ static void completed(uint64_t operation, const void *status, int rc)
     mpi_count moved = 0;
     if (rc == 0)
         moved = status ? moved_bytes(status) : -1;
-    recorder_end(operation, moved, error_class(rc));
+    const uint64_t number = recorder_end(operation, moved, error_class(rc));
     if (*call_note())
-        posix_link(operation);
+        posix_link(number);
 }
 
 const struct observer interpose_observer = {

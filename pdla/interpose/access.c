@@ -189,7 +189,7 @@ static int watch_access(const struct access *access, struct file_handle *handle)
                            .datatype = value_of(access->datatype),
                            .bytes = bytes_of(access),
                            .position = position_of(access, handle),
-                           .start = handle->observed ? clock_ns() : 0,
+                           .start = handle->observed ? ticks_at_begin() : 0,
                            .refused = is_refused(access, handle)};
     if (access->flags & CALL_NONBLOCKING)
         call.request = access->last;
@@ -255,7 +255,7 @@ static int end_split(enum call call, unsigned flags, mpi_handle file, void *buff
 
 static int watch_resize(int (*real)(mpi_handle, mpi_offset), enum call call, mpi_handle file, mpi_offset size)
 {
-    struct file_call resized = {.number = call, .start = clock_ns(), .position = size, .flags = CALL_COLLECTIVE};
+    struct file_call resized = {.number = call, .start = ticks_at_begin(), .position = size, .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
     const bool intercepted = handle && handle->intercepted;
     int rc = intercepted ? ASK(resize, (handle, size, call == CALL_File_set_size)) : 0;
@@ -324,7 +324,7 @@ static int other(enum call call, unsigned flags, int64_t start, mpi_handle file,
         int(*real) parameters = (int(*) parameters)real_call(CALL_##name);        \
         if (!enter())                                                             \
             return leave(real arguments);                                         \
-        int64_t start = clock_ns();                                               \
+        int64_t start = ticks_at_begin();                                         \
         return leave(other(CALL_##name, flags, start, file, real arguments));     \
     }                                                                             \
     ALIAS(name)

@@ -67,7 +67,7 @@ static struct file_handle *make_handle(mpi_handle file, const struct opening *op
 
 static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
-    struct file_call opened = {.number = CALL_File_open, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct file_call opened = {.number = CALL_File_open, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode),
                               .info = value_of(info)};
     char path[PATH_MAX];
@@ -105,7 +105,7 @@ typedef int close_call(mpi_handle *);
 
 static int watch_close(close_call *real, mpi_handle *file)
 {
-    struct file_call closed = {.number = CALL_File_close, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct file_call closed = {.number = CALL_File_close, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = file ? handle_find(*file) : NULL;
     int error = 0;
     if (handle) {
@@ -148,7 +148,7 @@ static void set_view(struct file_handle *handle, mpi_offset displacement, mpi_ha
 static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
                       const char *representation, mpi_handle info)
 {
-    struct file_call viewed = {.number = CALL_File_set_view, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct file_call viewed = {.number = CALL_File_set_view, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     int rc = real(file, displacement, etype, filetype, representation, info);
     struct file_handle *handle = handle_find(file);
     if (handle)
@@ -173,7 +173,7 @@ typedef int seek_call(mpi_handle, mpi_offset, int);
 
 static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int whence)
 {
-    struct file_call sought = {.number = CALL_File_seek, .start = clock_ns()};
+    struct file_call sought = {.number = CALL_File_seek, .start = ticks_at_begin()};
     struct file_handle *handle = handle_find(file);
     if (handle)
         hold_pointer(handle);
@@ -209,7 +209,7 @@ EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
     seek_call *real = (seek_call *)real_call(CALL_File_seek_shared);
     if (!enter())
         return leave(real(file, offset, whence));
-    struct file_call sought = {.number = CALL_File_seek_shared, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct file_call sought = {.number = CALL_File_seek_shared, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
     int rc = handle && handle->intercepted && whence == seek_end ? ASK(before_size, (handle, true)) : 0;
     rc = rc ? rc : real(file, offset, whence);
@@ -223,7 +223,7 @@ EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
     int (*real)(mpi_handle, int) = REAL(CALL_File_set_atomicity, mpi_handle, int);
     if (!enter())
         return leave(real(file, flag));
-    struct file_call set = {.number = CALL_File_set_atomicity, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct file_call set = {.number = CALL_File_set_atomicity, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
     const int error = handle && handle->intercepted ? ASK(sync, (handle)) : 0;
     int rc = real(file, flag);
@@ -239,7 +239,7 @@ EXPORT int MPI_File_delete(const char *name, mpi_handle info)
     int (*real)(const char *, mpi_handle) = REAL(CALL_File_delete, const char *, mpi_handle);
     if (!enter())
         return leave(real(name, info));
-    struct file_call deleted = {.number = CALL_File_delete, .start = clock_ns()};
+    struct file_call deleted = {.number = CALL_File_delete, .start = ticks_at_begin()};
     uint64_t note = 0;
     char path[PATH_MAX];
     resolve_path(name ? name : "", path);
@@ -257,7 +257,7 @@ EXPORT int MPI_File_get_size(mpi_handle file, mpi_offset *size)
     int (*real)(mpi_handle, mpi_offset *) = REAL(CALL_File_get_size, mpi_handle, mpi_offset *);
     if (!enter())
         return leave(real(file, size));
-    struct file_call asked = {.number = CALL_File_get_size, .start = clock_ns()};
+    struct file_call asked = {.number = CALL_File_get_size, .start = ticks_at_begin()};
     struct file_handle *handle = handle_find(file);
     int rc = handle && handle->intercepted ? ASK(before_size, (handle, false)) : 0;
     rc = rc ? rc : real(file, size);
@@ -270,7 +270,7 @@ EXPORT int MPI_File_sync(mpi_handle file)
     int (*real)(mpi_handle) = REAL(CALL_File_sync, mpi_handle);
     if (!enter())
         return leave(real(file));
-    struct file_call synced = {.number = CALL_File_sync, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct file_call synced = {.number = CALL_File_sync, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
     int error = handle && handle->intercepted ? ASK(sync, (handle)) : 0;
     int rc = real(file);

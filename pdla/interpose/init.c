@@ -13,7 +13,10 @@ static void leave_to_parent(void)
 
 __attribute__((constructor)) static void begin_process(void)
 {
-    active = (interpose_observer.wanted && interpose_observer.wanted()) || ASK(wanted, ());
+    const bool observed = interpose_observer.wanted && interpose_observer.wanted();
+    if (observed)
+        ticks_choose();
+    active = observed || ASK(wanted, ());
     if (active)
         pthread_atfork(NULL, NULL, leave_to_parent);
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "running_mpi.h"
+#include "ticks.h"
 #include "typemap.h"
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
@@ -101,7 +102,7 @@ struct io_call {
     mpi_handle datatype;
     int64_t bytes;             /* count * size of the datatype; -1: an error of the program */
     int64_t position;          /* byte of the view's data stream where it starts; -1: not known */
-    int64_t start;             /* clock_ns() when it began; 0 if the file is not observed */
+    int64_t start;             /* ticks_at_begin(); 0 if the file is not observed */
     bool refused;              /* MPI refuses the call whatever is in the file: an error of the program */
     void *status;              /* may be STATUS_IGNORE, unless the file is observed; NULL in nonblocking calls */
     mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
@@ -115,7 +116,7 @@ struct file_call {
     unsigned flags;             /* CALL_COLLECTIVE or 0 */
     struct file_handle *handle; /* NULL: the call is on no open file, or failed to open one */
     int64_t position;           /* seek: byte of the view's data stream, -1: not known; resize: the size; otherwise 0 */
-    int64_t start;              /* clock_ns() when it began */
+    int64_t start;              /* ticks_at_begin() */
     int rc;                     /* its result */
 };
 
@@ -125,8 +126,6 @@ bool is_strided(const struct io_call *);
 int error_class(int error);
 /* Sets the individual file pointer, if the call uses it, to byte `position` of the view's data. */
 bool move_pointer(const struct io_call *, int64_t position);
-
-int64_t clock_ns(void); /* CLOCK_MONOTONIC */
 
 /* ---- an observer ------------------------------------------------------------------------------------------------- */
 

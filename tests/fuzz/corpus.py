@@ -1,4 +1,4 @@
-"""Where the fuzzers begin: python -m tests.fuzz.corpus DIRECTORY makes DIRECTORY/map and DIRECTORY/journal."""
+"""Where the fuzzers begin: python -m tests.fuzz.corpus DIRECTORY makes DIRECTORY/map, DIRECTORY/journal, .../log."""
 
 from __future__ import annotations
 
@@ -88,9 +88,23 @@ def write_journals(corpus: Path) -> None:
             (corpus / f"{count}-{wrong}-intent").write_bytes(bytes([255 - wrong]) + bytes(CHANGES) + entries + intent)
 
 
+def write_logs(corpus: Path) -> None:
+    """Windows with entries of each kind, COMPACT ones with numbers of every width; the clocks are read twice."""
+    anchors = [struct.pack("<BQqq", 2, number, 1000 * number, 2000 * number) for number in (1, 20)]
+    whole = struct.pack("<BBQqqqqqIIHHi", 1, 9, 1, 1001, 1002, 4096, 512, 512, 1, 0, 3, 0, 0)
+    for first in range(4):
+        compact = b""
+        for number in range(18):
+            widths = [(first + number * place) % 4 for place in range(1, 5)]
+            sizes = [(1 << width) & ~1 for width in widths]
+            control = sum(width << 2 * place for place, width in enumerate(widths))
+            compact += bytes([128 | 9, control]) + b"".join(bytes([number + 1]) * size for size in sizes)
+        (corpus / str(first)).write_bytes(anchors[0] + whole + compact + anchors[1] + bytes(7))
+
+
 def write_corpora(directory: Path) -> None:
-    """Both, in directories that are made."""
-    for name, write in (("map", write_maps), ("journal", write_journals)):
+    """All, in directories that are made."""
+    for name, write in (("map", write_maps), ("journal", write_journals), ("log", write_logs)):
         (directory / name).mkdir(parents=True)
         write(directory / name)
 
