@@ -25,7 +25,7 @@ from pdla.model import Int64Array
 from pdla.traces.file_views import View, first_offsets
 from pdla.traces.tables import OPS, RECORD_COLUMNS, categorical, files_frame, operation, records_frame, seconds
 from pdla.traces.trace import Trace
-from pdla.units import format_count
+from pdla.units import counted, format_count
 
 HEADER_SIZE = 4096
 MAGIC = b"PDLALOG3"
@@ -35,7 +35,7 @@ SIDE_MAGIC = b"PDLASID1"
 POSIX_MAGIC = b"PDLAPSX2"
 POSIX_MAGIC_1 = b"PDLAPSX1"
 """Of version 0.2.0: times in nanoseconds."""
-CALLS, FILE, VIEW, POSIX_CALLS = 1, 2, 3, 4
+CALLS, FILE, VIEW, POSIX_CALLS, PROGRAM = 1, 2, 3, 4, 5
 COLLECTIVE, NONBLOCKING, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 2, 16, 32, 64, 128, 256
 
 _BLOCK = 1 << 16  # records read at a time
@@ -64,6 +64,7 @@ HEADER = np.dtype(
         ("loaded", PAIR),
         ("ended", PAIR),
         ("committed", "<u8"),
+        ("exited", "<u4"),
     ],
     align=True,
 )
@@ -86,6 +87,15 @@ SIDE_VIEW = np.dtype(
 )
 
 
+@dataclass(frozen=True)
+class Started:
+    """How rank 0 of a program was started: executable, working directory, words of the command line."""
+
+    executable: str
+    directory: str
+    words: tuple[str, ...]
+
+
 @dataclass
 class _Side:
     """What the records of one process refer to."""
@@ -94,6 +104,7 @@ class _Side:
     files: dict[int, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
     views: dict[int, View] = field(default_factory=dict)
     posix_calls: list[str] = field(default_factory=list)
+    program: Started | None = None
 
     @cached_property
     def _accesses(self) -> npt.NDArray[np.bool_]:
@@ -181,6 +192,8 @@ class RawLogs:
         rows: the number of records.
         kinds: the MPI functions that column ``kind`` of blocks() numbers; ``op`` numbers OPS.
         posix_rows, posix_kinds: as rows and kinds, for posix_blocks().
+        programs: how each program was started, as far as its rank 0 said it.
+        failed: why a program has failed; empty if none has, as far as the logs say.
 
     Raises:
         PdlaError: there is no log.
@@ -204,6 +217,8 @@ class RawLogs:
         ranks = _number_ranks(processes, notes)
         self._processes = sorted(processes, key=lambda process: process.rank)
         _place_ordered(self._processes)
+        self.programs = [process.side.program for process in self._processes if process.side.program]
+        self.failed = _failure(self._processes)
         self._epoch = min(int(process.header["realtime_ns"]) for process in processes)
         files, self._files = _merge_files(self._processes)
         views: dict[View, int] = {View.plain(): 0}
@@ -340,6 +355,18 @@ def _place_ordered(processes: Sequence[_Process]) -> None:
         if placed:
             process.placed = placed
             process.unplaced = sum(int(np.sum(process.side.unplaced(records))) for records in process.blocks())
+
+
+def _failure(processes: Sequence[_Process]) -> str:
+    """Why a program has failed: a rank left no log, did not finalize MPI, or exited with another code than 0."""
+    for process in processes:
+        if code := max(int(process.header["exited"]) - 1, 0):
+            return f"rank {process.rank} exited with code {code}"
+        if not process.header["finalized"]:
+            return f"rank {process.rank} ended before MPI_Finalize"
+    sizes = Counter(int(process.header["ranks"]) for process in processes)
+    absent = next((size - count % size for size, count in sizes.items() if count % size), 0)
+    return f"{counted(absent, 'rank')} left no log" if absent else ""
 
 
 def _note_what_is_unknown(processes: Sequence[_Process], clocks: int, notes: list[str]) -> None:
@@ -543,6 +570,9 @@ def _add_entry(side: _Side, kind: int, content: bytes) -> None:
         number, etype_size, displacement, extent, size = np.frombuffer(content, SIDE_VIEW, 1)[0].tolist()
         words = np.frombuffer(content, "<i8", offset=SIDE_VIEW.itemsize)
         side.views[number] = View(displacement, etype_size, extent, size, words)
+    elif kind == PROGRAM and content.count(b"\0") >= 2:
+        executable, directory, *started = map(os.fsdecode, content.removesuffix(b"\0").split(b"\0"))
+        side.program = Started(executable, directory, tuple(started))
     else:
         raise FormatError(f"it has an entry of kind {kind} with {len(content)} bytes")
 

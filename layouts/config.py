@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from pdla import config, units
 from pdla.errors import ConfigError
 from pdla.file_kinds import CLUSTER, mistaken
+from pdla.layouts.budget import Budget, parse_hours
 from pdla.layouts.plugins import backend_class, backend_names
 from pdla.model import Cluster, Device, Pool
 
@@ -39,6 +40,19 @@ def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = No
         ConfigError: no such file, not TOML, or a wrong value; the message names the file and the
             key.
     """
+    return _load(path, changes)[0]
+
+
+def load_budget(path: Path | str | None) -> Budget:
+    """What the table [autopilot] of this file allows the autopilot; without the table there are no limits.
+
+    Raises:
+        ConfigError: as ``load_cluster``.
+    """
+    return _load(path, None)[1]
+
+
+def _load(path: Path | str | None, changes: Mapping[str, str] | None) -> tuple[Cluster, Budget]:
     if path is None:
         return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), NOMINAL, changes)
     name, path = str(path), Path(path)
@@ -106,7 +120,7 @@ class _Table:
             self.refuse(f"unknown key {key!r} (known: {', '.join(self.known)})")
 
 
-def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None) -> Cluster:
+def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None) -> tuple[Cluster, Budget]:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -116,6 +130,7 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
     problems: list[str] = []
     top = _Table("", values, problems)
     home, clients, plan = top.table("home"), top.table("clients"), top.table("plan", {})
+    autopilot = top.table("autopilot", {})
     pools = _pools(top.table("pools"), base)
     home_pool = home.take("pool", _text)
     if home_pool and pools and home_pool not in (names := [pool.name for pool in pools]):
@@ -144,11 +159,17 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
         copy_seconds_per_byte=clients.take("copy_seconds_per_byte", _number, 0.0),
         exchange_seconds_per_byte=clients.take("exchange_seconds_per_byte", _number, 0.0),
     )
-    for table in (home, clients, plan, top):
+    budget = Budget(
+        space=autopilot.take("space", _capacity, 0) or None,
+        files=autopilot.take("files", _count, 0) or None,
+        bandwidth=autopilot.take("bandwidth", _capacity, 0) or None,
+        hours=autopilot.take("hours", _or_nothing(parse_hours), "") or None,
+    )
+    for table in (home, clients, plan, autopilot, top):
         table.close()
     if problems:
         raise ConfigError(f"{source}: {'; '.join(problems)} (docs/cluster.md describes all keys)")
-    return cluster
+    return cluster, budget
 
 
 def _change(values: dict[str, Any], key: str, text: str, source: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pdla import config
 from pdla.catalog import Catalog, Pattern, open_catalog
@@ -69,11 +70,21 @@ def catalog_at_last(stop: threading.Event) -> Catalog | None:
     return None
 
 
+class Learns(Protocol):
+    """Learns from the runs that wait (pdla.autopilot.learner.Learner)."""
+
+    def take_in_now(self) -> tuple[str, ...]:
+        """Learn from them, which puts plans into the queue; return why something waits."""
+
+    def holds_back(self, pattern: Pattern) -> bool:
+        """Whether a pattern must not be built now."""
+
+
 class Daemon:
     """Builds what waits in the queue and removes what is stale, until ``stop`` is set.
 
-    With a ``cluster`` it also plans for patterns that wait for a plan. ``busy`` is why it cannot
-    build now.
+    With a ``cluster`` it also plans for patterns that wait for a plan. With a ``learner`` it learns
+    from runs. ``busy`` is why it cannot build now.
     """
 
     def __init__(
@@ -85,7 +96,9 @@ class Daemon:
         metrics: Metrics | None = None,
         cluster: Cluster | None = None,
         map_path: Path | None = None,
+        learner: Learns | None = None,
     ) -> None:
+        self._learner = learner
         self._catalog, self._stop, self._gate, self._limit = catalog, stop, gate, limit
         self._cluster = cluster
         self._metrics = metrics or Metrics()
@@ -125,6 +138,7 @@ class Daemon:
                 if time.monotonic() >= self._next_scan:
                     self._scan()
                     self._fetch_critical()
+                self._learn()
                 while self._serve_one() is not None:
                     pass
             except CatalogError as error:
@@ -149,7 +163,9 @@ class Daemon:
         with self._presence():
             removed = self._scan()
             self._fetch_critical()
+            self._learn()
             done = list(iter(self._serve_one, None))
+            self._learn()  # what was built is noted
         return done, removed
 
     @contextmanager
@@ -225,6 +241,11 @@ class Daemon:
             if replica.id not in before:
                 log.info("fetched", extra={"original": str(path), "replica": replica.id, "bytes": replica.size})
 
+    def _learn(self) -> None:
+        """Learn from the runs that wait."""
+        for why in self._learner.take_in_now() if self._learner else ():
+            log.warning("learning waits", extra={"why": why})
+
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
         """While a replica is built: ``stop`` may interrupt a step of it."""
@@ -245,6 +266,8 @@ class Daemon:
             if self._stop.is_set() or self._is_busy():
                 return None
             if time.monotonic() < self._tries.get((pattern.id, pattern.plan), (0, 0.0))[1]:
+                continue
+            if self._learner and self._learner.holds_back(pattern):
                 continue
             try:
                 return self._serve(pattern)

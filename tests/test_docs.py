@@ -255,7 +255,7 @@ def known_keys(folder: Path, table: str, backend: str) -> set[str]:
     path = folder / "cluster.toml"
     servers = "" if backend == "directories" else 'servers = ["tcp://io0:3334"]'
     pool = f'[pools.NAME]\nbackend = "{backend}"\n{servers}\n{REQUIRED["pool"]}'
-    text = "\n".join([REQUIRED["home"].replace("POOL", "NAME"), REQUIRED["clients"], "[plan]", pool])
+    text = "\n".join([REQUIRED["home"].replace("POOL", "NAME"), REQUIRED["clients"], "[plan]\n[autopilot]", pool])
     path.write_text(text.replace(f"[{table}]", f"[{table}]\nno_such_key = 1"))
     with pytest.raises(ConfigError) as refused:
         load_cluster(path)
@@ -264,7 +264,7 @@ def known_keys(folder: Path, table: str, backend: str) -> set[str]:
     return set(known[1].split(", "))
 
 
-@pytest.mark.parametrize("table", ["home", "clients", "plan", "pools.NAME"])
+@pytest.mark.parametrize("table", ["home", "clients", "plan", "autopilot", "pools.NAME"])
 def test_every_key_of_cluster_toml_is_documented(table: str, tmp_path: Path) -> None:
     text = (DOCS / "cluster.md").read_text()
     part = text.split(f"\n## [{table}]")[1].split("\n## ")[0]

@@ -95,6 +95,7 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
      * CLOCK_MONOTONIC. */
     struct rawlog_pair loaded, ended;
     uint64_t committed;
+    uint32_t exited;        /* 1 + the status with which the process called exit(); 0: it did not */
 };
 _Static_assert(sizeof(struct rawlog_header) <= RAWLOG_HEADER_SIZE, "the header fits its page");
 
@@ -151,7 +152,10 @@ enum rawlog_side_kind {
     RAWLOG_CALLS = 1, /* always first: names of all calls, NUL-terminated one after another, call number 0 first */
     RAWLOG_FILE = 2,  /* struct rawlog_file + the absolute path (no NUL) */
     RAWLOG_VIEW = 3,  /* struct rawlog_view + typemap words (typemap.h) */
-    RAWLOG_POSIX_CALLS = 4 /* names of all POSIX calls, as RAWLOG_CALLS */
+    RAWLOG_POSIX_CALLS = 4, /* names of all POSIX calls, as RAWLOG_CALLS */
+    /* Of rank 0: the paths of the executable and of the working directory, then the words of the
+     * command line, each NUL-terminated. */
+    RAWLOG_PROGRAM = 5
 };
 struct rawlog_side {
     uint32_t kind;

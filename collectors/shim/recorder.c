@@ -1,6 +1,7 @@
 /* The recorder: appends to the two files of rawlog.h. If something goes wrong (a full disk, no
  * memory), it ends the recording, notes that in the log, and never disturbs the program. */
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
@@ -31,6 +32,7 @@ static struct stream stream;         /* of the log */
 static int64_t anchor_due;           /* ticks after which the clocks are read together again */
 static uint32_t files, views;
 static bool full; /* nothing more can be stored: records are only counted */
+static off_t limit; /* bytes of the log at most (PDLA_TRACE_BYTES) */
 
 static int64_t nanoseconds(struct timespec time)
 {
@@ -82,6 +84,43 @@ static bool write_names(void)
     }
     return output_append(&side_output, RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0) &&
            (!posix_wanted() || write_entry(RAWLOG_POSIX_CALLS, posix_names, sizeof posix_names - 1, NULL, 0));
+}
+
+/* Room for the words of a command line; longer ones are cut. */
+enum { COMMAND_SIZE = 1 << 16 };
+
+/* The bytes of a file of /proc/self, as many as there is room for; 0: it cannot be read. */
+static size_t read_words(const char *path, char *words, size_t room)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got;
+    if (file < 0)
+        return 0;
+    while (used < room && (got = read(file, words + used, room - used)) > 0)
+        used += (size_t)got;
+    close(file);
+    return used;
+}
+
+/* Which program this is. */
+static bool write_program(void)
+{
+    char paths[2 * PATH_MAX], *words = malloc(COMMAND_SIZE);
+    const ssize_t executable = readlink("/proc/self/exe", paths, PATH_MAX - 1);
+    if (!words || executable < 0) {
+        free(words);
+        return true; /* nobody knows it then */
+    }
+    paths[executable] = '\0';
+    char *directory = paths + executable + 1;
+    if (!getcwd(directory, PATH_MAX))
+        *directory = '\0';
+    const size_t used = read_words("/proc/self/cmdline", words, COMMAND_SIZE);
+    const bool written =
+        write_entry(RAWLOG_PROGRAM, paths, (size_t)executable + strlen(directory) + 2, words, used);
+    free(words);
+    return written;
 }
 
 /* ---- the log's life ---------------------------------------------------------------------------------------------- */
@@ -167,14 +206,33 @@ static bool open_log(const char *directory)
     fill_header(host);
     stream_begin(&stream, (char *)header + RAWLOG_HEADER_SIZE, &header->committed);
     add_anchor();
+    const char *most = getenv("PDLA_TRACE_BYTES");
+    const long long bytes = most ? atoll(most) : 0;
+    limit = bytes > 0 ? (off_t)bytes : INT64_MAX;
+    if (header->rank == 0 && !write_program())
+        return false;
     if (posix_wanted() && create(&posix_output, directory, host, number, "posix"))
         posix_start(&posix_output);
     return true;
 }
 
+/* RATIONALE: the state is read before the mutex is taken. In the child of a fork another thread of
+ * the parent may hold the mutex for ever. */
+static bool is_on(void)
+{
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == ON;
+}
+
 static void end_in_child(void)
 {
     set_state(OFF);
+}
+
+static void note_exit(int status, void *unused)
+{
+    (void)unused;
+    if (is_on())
+        header->exited = 1 + ((uint32_t)status & 0xff);
 }
 
 void recorder_start(void)
@@ -189,17 +247,11 @@ void recorder_start(void)
         if (opened) {
             learn_moved_bytes();
             pthread_atfork(NULL, NULL, end_in_child);
+            on_exit(note_exit, NULL);
         }
         set_state(opened ? ON : OFF);
     }
     pthread_mutex_unlock(&mutex);
-}
-
-/* RATIONALE: the state is read before the mutex is taken. In the child of a fork another thread of
- * the parent may hold the mutex for ever. */
-static bool is_on(void)
-{
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == ON;
 }
 
 bool recorder_on(void)
@@ -394,7 +446,7 @@ static void next_window(void)
 {
     const int error = errno; /* the program's */
     stream_end_window(&stream);
-    full = !output_append(&log_output, stream.window, RAWLOG_WINDOW_SIZE);
+    full = log_output.end >= limit || !output_append(&log_output, stream.window, RAWLOG_WINDOW_SIZE);
     if (!full) {
         stream_next_window(&stream);
         add_anchor();

@@ -1,5 +1,6 @@
 """The catalog: the traced runs, their patterns, the replicas, and the reports of redirected runs."""
 
+from pdla.catalog.autopilot import AutopilotApplication, Decision, Drift, LearnedRun, RunFacts
 from pdla.catalog.critical import CriticalFile
 from pdla.catalog.records import (
     Census,
@@ -21,12 +22,16 @@ from pdla.catalog.records import (
 from pdla.catalog.store import Catalog, open_catalog
 
 __all__ = [
+    "AutopilotApplication",
     "Catalog",
     "Census",
     "Checksum",
     "Component",
     "Copy",
     "CriticalFile",
+    "Decision",
+    "Drift",
+    "LearnedRun",
     "Lease",
     "Listed",
     "Occurrence",
@@ -36,6 +41,7 @@ __all__ = [
     "Replica",
     "Result",
     "Run",
+    "RunFacts",
     "Simulation",
     "State",
     "open_catalog",

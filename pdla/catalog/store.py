@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from sqlalchemy import Numeric, func, select
 
 from pdla import config
+from pdla.catalog.autopilot import Autopilot
 from pdla.catalog.critical import CriticalReads
 from pdla.catalog.database import BUSY_SECONDS, DAMAGE, Database, Section, connect
 from pdla.catalog.exclusive import ExclusiveLock
@@ -51,6 +52,7 @@ class Catalog(Section):
         self.leases, self.critical = Leases(database), CriticalReads(database)
         self.results, self.simulations = Results(database), Simulations(database)
         self.runs, self.patterns, self.queue = Runs(database), Patterns(database), Queue(database)
+        self.autopilot = Autopilot(database)
         self._lock = ExclusiveLock(database)
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import PURPOSES, STATES
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """The number of the last migration."""
 
 
@@ -386,3 +386,42 @@ class LeaseRow(Base):
     holder: Mapped[str]
     token: Mapped[int] = mapped_column(Signed64)
     expires: Mapped[float]
+
+
+class AutopilotApplicationRow(Base):
+    """A program of a user, whatever its ranks and input files; ``key`` is the digest of ``name``."""
+
+    __tablename__ = "autopilot_applications"
+    __table_args__ = (UniqueConstraint("owner", "key"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(Word(64))
+    key: Mapped[str] = mapped_column(Word(64))
+    name: Mapped[str] = mapped_column(Printable)
+
+
+class AutopilotRunRow(Base):
+    """A run that the autopilot learned from (RunFacts, as JSON)."""
+
+    __tablename__ = "autopilot_runs"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    application_id: Mapped[int] = mapped_column(ForeignKey("autopilot_applications.id"), index=True)
+    name: Mapped[str] = mapped_column(Word(64), unique=True)
+    time: Mapped[datetime]
+    facts: Mapped[dict[str, Any]]
+
+
+class AutopilotDecisionRow(Base):
+    """What the autopilot did, and why; ``name`` is the same if it does it again after a kill."""
+
+    __tablename__ = "autopilot_decisions"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(Word(64))
+    application_id: Mapped[int | None]
+    name: Mapped[str] = mapped_column(Word(160), unique=True)
+    time: Mapped[datetime]
+    kind: Mapped[str] = mapped_column(Word(16))
+    pattern: Mapped[str | None] = mapped_column(Word(64), index=True)
+    replica_id: Mapped[int | None] = mapped_column(index=True)
+    why: Mapped[str] = mapped_column(Printable)
+    facts: Mapped[dict[str, Any]]
+    undone: Mapped[datetime | None]

@@ -64,7 +64,8 @@ def daemon(
     """Build queued replicas while the machine is idle.
 
     pdla plan --queue puts plans into the queue. The daemon builds one pattern at a time, at the
-    lowest priority. It also removes replicas whose original is gone or changed. It logs one line of
+    lowest priority. It also learns from the runs of pdla run --learn, and removes replicas whose
+    original is gone or changed. It logs one line of
     JSON for each event to standard error. SIGTERM ends it; an incomplete replica is removed.
     """
     if unit:
@@ -72,6 +73,8 @@ def daemon(
         command = shlex.join([str(Path(sys.argv[0]).absolute()), *words])
         click.echo(UNIT.read_text().replace("@COMMAND@", command.replace("%", "%%")), nl=False)
         return
+    from pdla.autopilot.learner import Learner
+    from pdla.autopilot.spool import daemon_learns
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
     from pdla.replicator.daemon import Daemon, catalog_at_last
@@ -88,8 +91,8 @@ def daemon(
         if catalog is None:
             return
         limit = Limit(max_bandwidth) if max_bandwidth else None
-        served = Daemon(catalog, stop, Gate(idle_load, idle_io), limit, metrics, storage)
-        with stopping(served.stop):
+        served = Daemon(catalog, stop, Gate(idle_load, idle_io), limit, metrics, storage, learner=Learner(catalog))
+        with daemon_learns(), stopping(served.stop):
             if not once:
                 served.run()
                 return

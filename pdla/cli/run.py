@@ -17,6 +17,7 @@ from pdla.cli.caching import RUNS, SSD_POLICIES, check_policy, read_hints, reser
 from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
+from pdla.cli.learning import follow, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
 from pdla.errors import PdlaError
@@ -70,7 +71,8 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
     "--cluster",
     metavar="FILE|NAME",
     help="With --policy: a pool of this cluster.toml gives the directories and the size of the cache: that of kind "
-    "node for e10, that of kind ssd for s4d, ibridge and liu, which need this option.",
+    "node for e10, that of kind ssd for s4d, ibridge and liu, which need this option. With --learn: the storage for "
+    "replicas; default: PDLA_HOME/cluster.toml, or without it a nominal cluster.",
 )
 @click.option(
     "--coherence",
@@ -81,6 +83,8 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
 @click.option(
     "--hint", "hints", multiple=True, callback=read_hints, metavar="NAME=VALUE", help="With --policy: a hint."
 )
+@click.option("--learn", is_flag=True, help="Learn from this run in the background: the next runs get replicas.")
+@click.option("--wait", is_flag=True, help="With --learn: return when learning from this run is done.")
 @old_bytes_option
 @click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
 @json_option
@@ -91,6 +95,8 @@ def run(
     cluster: str | None,
     coherence: str | None,
     hints: dict[str, str],
+    learn: bool,
+    wait: bool,
     old_bytes: bool,
     verify: bool,
     as_json: bool,
@@ -101,12 +107,22 @@ def run(
     Reads come from valid replicas. Bytes that are in doubt come from the original. With --policy writes are cached;
     this needs no trace and no plan. The exit code is the program's own. If
     that is 0, it becomes 1 if the write-back failed or if --verify found a difference. To record a redirected run:
-    pdla trace -- pdla run -- COMMAND.
+    pdla trace -- pdla run -- COMMAND. With --learn nothing else has to be typed: what the run needs is built in the
+    background, and the next runs are served from it.
     """
     from pdla.replicator.exit_reports import collect
 
-    caching, critical = _caching(policy, cluster, coherence, hints)
-    with redirection(command, writes) as (variables, reports):
+    if wait and not learn:
+        raise click.UsageError("--wait needs --learn")
+    caching, critical = _caching(policy, cluster, coherence, hints, learn=learn)
+    if learn and (why := unusable()):
+        say(f"the program runs without pdla: {why}")
+        raise click.exceptions.Exit(launch(command, os.environ))
+    with (
+        redirection(command, writes) as (variables, reports),
+        record_to_learn(reports.name, command, cluster, learn) as (learned),
+    ):
+        variables |= learned.variables if learned else {}
         variables |= caching | (critical.begin(reports) if critical else {})
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
         variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
@@ -123,6 +139,8 @@ def run(
             say(f"the report of this run was not kept: {error}")
         if critical:
             critical.ended(reports)
+        if learned:
+            learned.end(code, report.to_json())
     code = code or int(bool(report.errors or report.difference))
     if critical:
         try:
@@ -146,6 +164,8 @@ def run(
         say("nothing was redirected: no replica is published yet (pdla replicate publishes them)")
     if critical and not as_json and (text := critical.text()):
         click.echo(text, err=True)
+    if learned:
+        follow(reports.name, wait=wait)
     raise click.exceptions.Exit(code)
 
 
@@ -156,12 +176,12 @@ def _waiting() -> list[str]:
 
 
 def _caching(
-    policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str]
+    policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str], *, learn: bool
 ) -> tuple[dict[str, str], CriticalRun | None]:
     """The environment variables of the options that belong to --policy; and what is done around the program."""
     if policy is None:
-        if cluster or coherence or hints:
-            raise click.UsageError("--cluster, --coherence and --hint need --policy")
+        if coherence or hints or (cluster and not learn):
+            raise click.UsageError("--coherence and --hint need --policy, --cluster needs it or --learn")
         return {}, None
     storage = None
     if cluster:

@@ -1,0 +1,307 @@
+"""What runs leave to be learned from: a directory for each run in ``PDLA_HOME/learning``. Imports little.
+
+``pdla run --learn`` holds a lock on the directory while the program runs. In it are ``note`` (which run it is),
+``raw`` (the recorder's logs) and, once the program has ended, ``ended`` (how, and the report of the run).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pdla import config
+from pdla.atomic_files import replacing
+from pdla.errors import PdlaError
+from pdla.left_reports import place
+from pdla.units import GiB, MiB, format_bytes
+
+VERSION = 1
+NOTE, RAW, ENDED, TRIES = "note", "raw", "ended", "tries"
+LOG_BYTES = 64 * MiB
+"""Bytes that a process records at most: four million calls or more."""
+SPOOL_BYTES = 16 * GiB
+"""Bytes of runs that wait; then runs are served and not recorded."""
+FREE_BYTES = GiB
+"""Bytes that must be free for a run to be recorded."""
+STEADY = 3
+"""So many recorded runs in which nothing changed: then few are recorded."""
+SAMPLE = 8
+"""Of steady applications one run of so many is recorded."""
+UNBORN_SECONDS = 60.0
+"""A directory without a note that is older was left by a command that was killed before it wrote one."""
+SILENT_SECONDS = 86400.0
+"""A preloaded program on another node that has written nothing for so long has ended."""
+
+
+def directory() -> Path:
+    """Where runs wait to be learned from, and what is kept of them."""
+    return config.home() / "learning"
+
+
+def traces() -> Path:
+    """Where the traces of learned runs are."""
+    return directory() / "traces"
+
+
+def pause_file() -> Path:
+    """While this file is there nothing is learned."""
+    return directory() / "paused"
+
+
+def is_paused() -> bool:
+    """Whether pdla pause was called, and not pdla resume."""
+    return pause_file().exists()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run that goes on. ``recorded``: its calls are recorded; otherwise it is only served."""
+
+    path: Path
+    recorded: bool
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What tells the library to record."""
+        if not self.recorded:
+            return {}
+        return {"PDLA_TRACE": str(self.path / RAW), "PDLA_TRACE_BYTES": str(LOG_BYTES)}
+
+    def end(self, code: int, report: Mapping[str, Any]) -> None:
+        """Note how the program ended.
+
+        Raises:
+            PdlaError: the note cannot be written.
+        """
+        document = {"version": VERSION, "code": code, "time": datetime.now(UTC).isoformat(), "report": report}
+        with replacing(self.path / ENDED, mode=0o600) as path:
+            path.write_text(json.dumps(document))
+
+
+@contextmanager
+def recording(run: str, command: Sequence[str], cluster: str | None) -> Iterator[Recording]:
+    """Record the run of this name; the directory is locked until the block ends.
+
+    Raises:
+        PdlaError: nothing can be recorded now; the message says why.
+    """
+    if is_paused():
+        raise PdlaError("learning is paused (pdla resume ends that)")
+    path = directory() / run
+    try:
+        path.mkdir(parents=True, mode=0o700)
+        if shutil.disk_usage(path).free < FREE_BYTES:
+            raise PdlaError(f"less than {format_bytes(FREE_BYTES)} are free in {directory()}")
+        if waiting_bytes() > SPOOL_BYTES:
+            raise PdlaError(f"more than {format_bytes(SPOOL_BYTES)} of runs wait in {directory()} to be learned from")
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise PdlaError(f"cannot use {path}: {error.strerror}") from None
+    except PdlaError:
+        path.rmdir()
+        raise
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        recorded = _is_its_turn(command)
+        note = {
+            "version": VERSION,
+            "catalog": place(config.catalog_url()),
+            "command": list(command),
+            "cluster": str(Path(cluster).absolute()) if cluster and Path(cluster).exists() else cluster or "",
+            "recorded": recorded,
+        }
+        with replacing(path / NOTE, mode=0o600) as file:
+            file.write_text(json.dumps(note))
+        yield Recording(path, recorded)
+    finally:
+        os.close(descriptor)
+
+
+def waiting_bytes() -> int:
+    """Bytes of the raw logs of all runs that wait."""
+    return sum(file.stat().st_blocks * 512 for file in directory().glob(f"run.*/{RAW}/*/*") if file.exists())
+
+
+# ---- which runs are recorded ----------------------------------------------------------------------------------------
+
+
+def _known(command: Sequence[str]) -> Path:
+    words = "\0".join(command).encode("utf-8", "surrogateescape")
+    return directory() / "known" / hashlib.sha256(words).hexdigest()
+
+
+def known(command: Sequence[str]) -> dict[str, Any]:
+    """What the learner noted about runs of this very command; empty: nothing."""
+    try:
+        document = json.loads(_known(command).read_bytes())
+        return document if isinstance(document, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def note_known(command: Sequence[str], application: int, steady: int) -> None:
+    """Note which application this command is, and in how many recorded runs in succession nothing has changed."""
+    with replacing(_made(_known(command)), mode=0o600) as path:
+        path.write_text(json.dumps({"application": application, "steady": steady, "skipped": 0}))
+
+
+def _is_its_turn(command: Sequence[str]) -> bool:
+    """Whether the next run of this command is recorded. Two runs that begin at once may both be counted as one."""
+    document = known(command)
+    if document.get("steady", 0) < STEADY or document.get("skipped", 0) + 1 >= SAMPLE:
+        return True
+    document["skipped"] = document.get("skipped", 0) + 1
+    with suppress(PdlaError), replacing(_known(command), mode=0o600) as path:
+        path.write_text(json.dumps(document))
+    return False
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+# ---- what waits -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run that has ended. ``failed`` is why nothing can be learned from it; empty: something can.
+
+    ``command`` is that of pdla run, empty if the program was preloaded by hand.
+    """
+
+    path: Path
+    command: tuple[str, ...]
+    cluster: str
+    recorded: bool
+    failed: str
+    time: datetime
+    report: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.path.name
+
+    def tried(self) -> int:
+        """Count another try to learn from it, and return the number of tries."""
+        path = self.path / TRIES
+        count = int(path.read_text() or 0) + 1 if path.exists() else 1
+        with replacing(path, mode=0o600) as file:
+            file.write_text(str(count))
+        return count
+
+    def forget_records(self) -> None:
+        """Its records are learned from. What is to be built for it may still wait."""
+        shutil.rmtree(self.path / RAW, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Nothing more is to be done about it."""
+        self.forget_records()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def waiting(url: str) -> list[Waiting]:
+    """The runs that have ended and are for the catalog at this URL, in the order of their ends."""
+    found = [one for path in directory().glob("run.*") if (one := _waiting(path, place(url))) is not None]
+    return sorted(found, key=lambda one: one.time)
+
+
+def something_waits() -> bool:
+    """Whether there are runs in the spool, ended or not."""
+    return any(directory().glob("run.*"))
+
+
+def _waiting(path: Path, catalog: str) -> Waiting | None:
+    """A run; None if it goes on, is not for this catalog or version, or is removed because nothing is in it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    finally:
+        os.close(descriptor)
+    note, ended = _read(path / NOTE), _read(path / ENDED)
+    if max(note.get("version", 0), ended.get("version", 0)) > VERSION:
+        return None
+    if not note:
+        age = time.time() - path.stat().st_mtime
+        if age > UNBORN_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+        return None
+    if note["catalog"] != catalog:
+        return None
+    failed = "" if ended else "pdla run was killed"
+    if ended.get("code"):
+        failed = f"it ended with exit code {ended['code']}"
+    when = datetime.fromisoformat(ended["time"]) if ended else datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    report = ended.get("report", {})
+    return Waiting(path, tuple(note["command"]), note["cluster"], note["recorded"], failed, when, report)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A document; empty if there is none, or a damaged one."""
+    try:
+        document = json.loads(path.read_bytes())
+        return document if isinstance(document, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+# ---- who learns -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def daemon_learns() -> Iterator[None]:
+    """While a daemon runs, which learns: no process of its own has to be started for a run."""
+    with _made(directory() / "daemon").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def has_daemon() -> bool:
+    """Whether a daemon learns."""
+    try:
+        with (directory() / "daemon").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+# ---- what went wrong in the background ------------------------------------------------------------------------------
+
+
+def leave_trouble(why: str) -> None:
+    """Leave the reason why nothing could be learned, for the next run to say; empty: all is well."""
+    path = directory() / "trouble"
+    with suppress(OSError, PdlaError):
+        if not why:
+            path.unlink(missing_ok=True)
+            return
+        with replacing(_made(path), mode=0o600) as file:
+            file.write_text(why)
+
+
+def trouble() -> str:
+    """Why nothing could be learned when it was tried last; empty: it could."""
+    try:
+        return (directory() / "trouble").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,393 @@
+"""What a run teaches: which application it was, what it did, what changed, and what is to be built for the next."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from pdla import config
+from pdla.accessmap import AccessMap
+from pdla.analyzers.analysis import Analysis, Irregular, combine
+from pdla.analyzers.aspects import describe, outline
+from pdla.analyzers.local_patterns import find_local
+from pdla.analyzers.phases import NO_PHASES, find_phases
+from pdla.autopilot import spool
+from pdla.autopilot.drifts import drifts, expected
+from pdla.autopilot.names import application_name, joined
+from pdla.catalog import Catalog, Decision, Drift, LearnedRun, RunFacts
+from pdla.catalog.records import pattern_digest
+from pdla.collectors.packing import pack
+from pdla.collectors.rawlog import RawLogs
+from pdla.collectors.tracefile import StoredTrace, fingerprint, read_trace, stored_trace
+from pdla.errors import PdlaError
+from pdla.layouts.budget import Budget
+from pdla.layouts.config import load_budget, load_cluster
+from pdla.layouts.striping import component_sizes
+from pdla.model import Cluster, PatternPlan, Plan, Signature
+from pdla.replicator.queued_plans import enqueue
+from pdla.steps import plan as make_plan
+from pdla.steps import record_run
+from pdla.traces.trace import Trace
+from pdla.units import counted, format_bytes, format_seconds, shown
+
+WHOLE = 1 << 22
+"""Calls of a trace that is held in memory; of a larger one some aspects are not found, and plans are not simulated."""
+ALIKE = 0.05
+"""Runs whose bytes differ by a smaller share did the same work."""
+SERVED = 0.95
+"""A file of whose bytes so large a share came from replicas needs no more of them."""
+UNREAD = 2
+"""So many replicas of a pattern were stale before anybody read them: then there is no other."""
+
+
+class UnteachableError(PdlaError):
+    """Nothing can be learned from a run."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where replicas may go, and how much of it."""
+
+    cluster: Cluster
+    budget: Budget
+
+    @classmethod
+    def of(cls, named: str) -> Storage:
+        """That of a cluster.toml or example; "": ``PDLA_HOME/cluster.toml``, or without it the built-in default.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        own = config.home() / "cluster.toml"
+        path = named or (str(own) if own.exists() else None)
+        return cls(load_cluster(path), load_budget(path))
+
+
+def this_user() -> str:
+    """The user whose applications these are: the login name, or the number of a user without one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name[:64]
+    except KeyError:
+        return str(os.getuid())
+
+
+def trace_of(run: str) -> Path:
+    """Where the trace of the run of this name is, if it is kept."""
+    return spool.traces() / f"{run}.h5"
+
+
+def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
+    """Learn from a run that was served and not recorded.
+
+    Raises:
+        UnteachableError: nothing is known of this command.
+    """
+    known = spool.known(run.command)
+    runs = catalog.autopilot.runs(int(known.get("application", 0)))
+    recorded = [one.facts for one in runs if one.facts.run]
+    if not recorded:
+        raise UnteachableError("it was not recorded, and nothing is known of its command")
+    last = recorded[-1]
+    hit = int(run.report.get("replica_bytes", 0))
+    facts = RunFacts(last.ranks, last.bytes, last.read, hit, replicas=_replicas(run), files=last.files)
+    catalog.autopilot.learn(runs[0].application, run.name, run.time, facts, owner, [])
+    if facts.hit_ratio < last.hit_ratio - ALIKE:
+        spool.note_known(run.command, runs[0].application, 0)  # something has changed: record the next run
+
+
+def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
+    """Learn from a run that was recorded, and put what is to be built for it into the queue.
+
+    Whatever kills it: the next time it does the same, and nothing is recorded twice.
+
+    Raises:
+        UnteachableError: the run failed, or left no records.
+        PdlaError: the catalog or the cluster cannot be used.
+    """
+    storage = Storage.of(run.cluster)
+    logs = _logs(run)
+    path = trace_of(run.name)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        pack(run.path / spool.RAW, path, logs.about.command, os.environ)
+    with stored_trace(path) as stored:
+        source: Trace | StoredTrace = read_trace(path) if stored.rows <= WHOLE else stored
+        local = find_local(source.blocks())
+        analysis = combine(local, source)
+        about = stored.about
+        seconds = _seconds(source)
+        if isinstance(source, Trace):
+            phases = find_phases(source)
+            aspects = describe(source, analysis, phases)
+        else:
+            phases, aspects = NO_PHASES, outline(analysis)
+        recorded = record_run(path, about, analysis, aspects, phases, catalog)
+    name = _name(logs)
+    application = catalog.autopilot.application(owner, name)
+    runs = catalog.autopilot.runs(application)
+    changed, is_new = _changes(catalog, runs, analysis.signatures, about.ranks)
+    facts = RunFacts(
+        ranks=about.ranks,
+        bytes=analysis.bytes,
+        read=_bytes_read(analysis),
+        hit=int(run.report.get("replica_bytes", 0)),
+        seconds=None if about.dropped else seconds,
+        before=_expected_seconds(runs, about.ranks, analysis.bytes),
+        predicted=_predicted(catalog, owner, run),
+        run=recorded.run,
+        trace=fingerprint(path),
+        replicas=_replicas(run),
+        drift=changed,
+        files=tuple(map(str, about.files["path"])),
+    )
+    chooser = _Chooser(catalog, owner, application, run, storage)
+    decisions = [_summary(application, name, run, facts), *_drifted(application, run, changed)]
+    decisions += chooser.decide(source, analysis)
+    catalog.autopilot.learn(application, run.name, run.time, facts, owner, decisions)
+    steady = 0 if is_new or changed or chooser.changes else spool.known(run.command).get("steady", 0) + 1
+    if run.command:
+        spool.note_known(run.command, application, steady)
+    for older in runs:
+        if older.facts.ranks == about.ranks and older.name != run.name:
+            trace_of(older.name).unlink(missing_ok=True)
+
+
+def _logs(run: spool.Waiting) -> RawLogs:
+    """What the program's processes recorded.
+
+    Raises:
+        UnteachableError: nothing, or a process of it failed.
+    """
+    try:
+        logs = RawLogs(run.path / spool.RAW, " ".join(run.command))
+    except PdlaError:
+        raise UnteachableError("it made no MPI-IO call that could be recorded") from None
+    if logs.failed:
+        raise UnteachableError(logs.failed)
+    if not logs.programs:
+        raise UnteachableError("its rank 0 did not say which program it is")
+    return logs
+
+
+def _name(logs: RawLogs) -> str:
+    files = set(map(str, logs.about.files["path"]))
+    return joined(application_name(one.executable, one.words, one.directory, files) for one in logs.programs)
+
+
+def _seconds(source: Trace | StoredTrace) -> float:
+    """Seconds that the slowest rank spent in data calls."""
+    spent: dict[int, float] = {}
+    for block in source.blocks():
+        for rank, seconds in enumerate(np.bincount(block.rank, block.t_end - block.t_start).tolist()):
+            spent[rank] = spent.get(rank, 0.0) + seconds
+    return max(spent.values(), default=0.0)
+
+
+def _bytes_read(analysis: Analysis) -> int:
+    parts: list[Signature | Irregular] = [*analysis.signatures, *analysis.irregular]
+    return sum(one.bytes for one in parts if one.op == "read")
+
+
+def _replicas(run: spool.Waiting) -> dict[str, int]:
+    """Bytes that the run read from each replica."""
+    read: dict[str, int] = {}
+    for used in (used for file in run.report.get("files", ()) for used in file["replicas"] if used["bytes"]):
+        read[str(used["id"])] = read.get(str(used["id"]), 0) + int(used["bytes"])
+    return read
+
+
+def _expected_seconds(runs: Iterable[LearnedRun], ranks: int, size: int) -> float | None:
+    """Seconds in data calls of a run without replicas, by the earlier ones that did the same work; None: none did."""
+    alike = [
+        one.facts.seconds
+        for one in runs
+        if one.facts.seconds is not None
+        and not one.facts.hit
+        and one.facts.ranks == ranks
+        and abs(one.facts.bytes - size) <= ALIKE * size
+    ]
+    return median(alike) if alike else None
+
+
+def _predicted(catalog: Catalog, owner: str, run: spool.Waiting) -> float:
+    """What the plans expected the replicas that the run read to save."""
+    used = _replicas(run)
+    found = catalog.autopilot.decisions(owner, kinds=["built"]) if used else []
+    return float(sum(one.facts.get("predicted", 0.0) for one in found if str(one.replica) in used))
+
+
+def _changes(
+    catalog: Catalog, runs: Sequence[LearnedRun], found: Sequence[Signature], ranks: int
+) -> tuple[tuple[Drift, ...], bool]:
+    """The drift since earlier runs; and whether there is none with which to compare."""
+    latest = {one.facts.ranks: one.facts.run for one in runs if one.facts.run}
+    before = expected(
+        {of: [one.signature for one in catalog.runs.get(number)[1]] for of, number in latest.items()}, ranks
+    )
+    return ((), True) if before is None else (drifts(before, found), False)
+
+
+def _summary(application: int, name: str, run: spool.Waiting, facts: RunFacts) -> Decision:
+    said = [counted(facts.ranks, "rank"), format_bytes(facts.bytes)]
+    said += [f"{format_seconds(facts.seconds)} of I/O"] if facts.seconds is not None else []
+    said += [f"{facts.hit_ratio:.0%} of the bytes read came from replicas"] if facts.hit else []
+    said += [f"saved {format_seconds(facts.measured)}"] if facts.measured is not None else []
+    why = f"{shown(name)}: {', '.join(said)}"
+    return Decision(f"learned:{run.name}", "learned", why, application, facts={"run": run.name})
+
+
+def _drifted(application: int, run: spool.Waiting, changed: Sequence[Drift]) -> list[Decision]:
+    if not changed:
+        return []
+    first = changed[0]
+    more = f", and {counted(len(changed) - 1, 'more change')}" if len(changed) > 1 else ""
+    why = f"a {first.op} pattern of {shown(first.file)} {first.kind}: {first.what}{more}"
+    return [Decision(f"drifted:{run.name}", "drifted", why, application, facts={"run": run.name})]
+
+
+class _Chooser:
+    """Decides which patterns of a run get replicas."""
+
+    def __init__(self, catalog: Catalog, owner: str, application: int, run: spool.Waiting, storage: Storage) -> None:
+        self._catalog, self._owner, self._application, self._run = catalog, owner, application, run
+        self._storage = storage
+        self._decisions = catalog.autopilot.decisions(owner)
+        self._replicas = catalog.replicas.find("valid", purpose="read")
+        self.changes = False
+
+    def decide(self, source: Trace | StoredTrace, analysis: Analysis) -> list[Decision]:
+        """The decisions on the patterns; what gets a replica is in the queue then."""
+        if not (open_ones := self._undecided(analysis.signatures)):
+            return []
+        made = _planned(source, analysis, self._storage.cluster)
+        chosen: list[PatternPlan] = []
+        left: list[PatternPlan] = []
+        decisions: list[Decision] = []
+        for one in made.patterns:
+            digest = pattern_digest(one.signature)
+            if digest not in open_ones:
+                continue
+            if one.choice.layout is None:
+                left.append(one)
+            elif why := self._no_room(one, chosen):
+                decisions.append(self._decision("postponed", digest, why))
+            else:
+                chosen.append(one)
+                decisions.append(self._decision("planned", digest, _why(one), _facts(one)))
+        if chosen:
+            self.changes = True
+            _queue(self._catalog, made, chosen)
+        if left:
+            reason = max(left, key=lambda one: one.signature.bytes).reason
+            what = f"{counted(len(left), 'pattern')} in the original: {reason}"
+            digests = [pattern_digest(one.signature) for one in left]
+            decisions.append(self._decision("left", None, what, {"patterns": digests}))
+        return decisions
+
+    def _undecided(self, signatures: Sequence[Signature]) -> set[str]:
+        """The patterns that are read and on which nothing is decided."""
+        served = self._served()
+        decided: set[str] = set()
+        stale: dict[str, int] = {}
+        read = {number for one in self._catalog.autopilot.runs(self._application) for number in one.facts.replicas}
+        for one in self._decisions:
+            kept_from_it = one.kind == "retired" if one.undone is None else one.kind in ("planned", "built")
+            if one.kind == "left" and one.undone is None:
+                decided.update(one.facts.get("patterns", ()))
+            elif one.pattern and kept_from_it:
+                decided.add(one.pattern)
+            elif one.kind == "built" and one.pattern and str(one.replica) not in read:
+                stale[one.pattern] = stale.get(one.pattern, 0) + 1
+        decided |= {digest for digest, count in stale.items() if count >= UNREAD}
+        there = {(one.signature.file, one.access_map) for one in self._replicas}
+        ours = {one.pattern for one in self._decisions if one.kind == "planned"}
+        waiting = {pattern_digest(one.signature) for one in self._catalog.patterns.find(state="planned")} & ours
+        return {
+            digest
+            for one in signatures
+            if one.op == "read" and one.file not in served
+            for digest in [pattern_digest(one)]
+            if digest not in decided | waiting and (one.file, AccessMap.from_signature(one)) not in there
+        }
+
+    def _served(self) -> set[str]:
+        """The files whose bytes came from replicas in this run: those at another number of ranks serve it, too."""
+        files = self._run.report.get("files", ())
+        return {
+            file["path"]
+            for file in files
+            if file["replica_bytes"] > SERVED / (1 - SERVED) * (file["original_bytes"] + _passed_bytes(file))
+        }
+
+    def _no_room(self, one: PatternPlan, chosen: Sequence[PatternPlan]) -> str:
+        """Why the budget has no room for another replica; empty: it has."""
+        ours = {d.replica for d in self._decisions if d.kind == "built"}
+        held = [replica for replica in self._replicas if replica.id in ours]
+        size = sum(replica.size for replica in held) + sum(other.signature.bytes for other in chosen)
+        files = sum(len(replica.components) for replica in held) + sum(map(_files, chosen))
+        budget = self._storage.budget
+        if budget.space is not None and size + one.signature.bytes > budget.space:
+            return (
+                f"no room in the budget of space: {format_bytes(size)} of {format_bytes(budget.space)} are taken, and "
+                f"a replica of {shown(one.signature.file)} needs {format_bytes(one.signature.bytes)}"
+            )
+        if budget.files is not None and files + _files(one) > budget.files:
+            return f"no room in the budget of files: {files} of {budget.files} are there, and {_files(one)} more needed"
+        return ""
+
+    def _decision(self, kind: Any, pattern: str | None, why: str, facts: dict[str, Any] | None = None) -> Decision:
+        name = f"{kind}:{self._run.name}:{(pattern or '')[:64]}"
+        more = {"run": self._run.name, "cluster": self._run.cluster, **(facts or {})}
+        return Decision(name, kind, why, self._application, pattern, facts=more)
+
+
+def _passed_bytes(file: Any) -> int:
+    return sum(int(one["bytes"]) for one in file["passed"])
+
+
+def _planned(source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster) -> Plan:
+    if isinstance(source, Trace):
+        return make_plan(source, cluster, analysis=analysis)
+    return make_plan(source.about, cluster, seconds=0, analysis=analysis)
+
+
+def _queue(catalog: Catalog, made: Plan, chosen: Collection[PatternPlan]) -> None:
+
+    enqueue(catalog, replace(made, patterns=tuple(chosen)))
+
+
+def _files(one: PatternPlan) -> int:
+    layout = one.choice.layout
+    return len(component_sizes(layout, one.signature.bytes)) if layout else 0
+
+
+def _gain(one: PatternPlan) -> float:
+    return one.candidates[0].seconds - one.choice.seconds
+
+
+def _facts(one: PatternPlan) -> dict[str, Any]:
+    layout = one.choice.layout
+    assert layout is not None
+    return {
+        "predicted": _gain(one),
+        "pool": layout.pool,
+        "layout": layout.name,
+        "bytes": one.signature.bytes,
+        "file": one.signature.file,
+    }
+
+
+def _why(one: PatternPlan) -> str:
+    layout = one.choice.layout
+    assert layout is not None
+    return (
+        f"{format_bytes(one.signature.bytes)} of {shown(one.signature.file)} as {layout.name} on {layout.pool}: "
+        f"expected to save {format_seconds(_gain(one))} in a run"
+    )

@@ -1,0 +1,139 @@
+"""Take back what the autopilot did: one decision, or all that it knows of an application."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from pdla.autopilot import spool
+from pdla.autopilot.study import this_user, trace_of
+from pdla.catalog import AutopilotApplication, Catalog, Decision, Replica
+from pdla.catalog.autopilot import Kind
+from pdla.catalog.records import pattern_digest
+from pdla.errors import PdlaError
+from pdla.model import Signature
+from pdla.replicator.verify import discard
+
+NOTHING = {
+    "ignored": "nothing was learned from that run",
+    "drifted": "it says what the program did",
+    "forgot": "what was forgotten is gone; the next runs are learned from again",
+}
+"""Why a decision of a kind cannot be undone."""
+ONCE: tuple[Kind, ...] = ("planned", "built")
+"""Decisions that give a pattern a replica."""
+
+
+def undo(catalog: Catalog, number: int) -> str:
+    """Undo the decision of this number; return in words what that did.
+
+    Raises:
+        PdlaError: there is no such decision, it cannot be undone, or it is undone already.
+    """
+    owner = this_user()
+    one = catalog.autopilot.decision(owner, number)
+    if one.undone is not None:
+        raise PdlaError(f"decision {number} is undone already")
+    if one.kind in NOTHING:
+        raise PdlaError(f"decision {number} ({one.kind}) cannot be undone: {NOTHING[one.kind]}")
+    same = [one]
+    if one.kind in ONCE:
+        said, same = _remove_replicas(catalog, owner, one)
+    elif one.kind == "learned":
+        catalog.autopilot.forget_run(str(one.facts["run"]))
+        trace_of(str(one.facts["run"])).unlink(missing_ok=True)
+        said = "the run is not in the history any more"
+    elif one.kind == "paused":
+        resume()
+        said = "runs are learned from again"
+    elif one.kind == "resumed":
+        pause()
+        said = "learning is paused"
+    else:
+        said = "it is decided anew after the next run of the application"
+    catalog.autopilot.undo([each.id for each in same])
+    return said
+
+
+def _remove_replicas(catalog: Catalog, owner: str, one: Decision) -> tuple[str, list[Decision]]:
+    """Remove the replicas of a pattern; it gets none any more."""
+    same = [
+        each
+        for each in catalog.autopilot.decisions(owner, kinds=ONCE)
+        if each.pattern == one.pattern and each.undone is None
+    ]
+    catalog.queue.set_state(_signatures(catalog, {one.pattern}), "left", "the user undid the decision")
+    replicas = _replicas(catalog, {each.replica for each in same})
+    discard(catalog, [replica.id for replica in replicas])
+    numbers = ", ".join(str(replica.id) for replica in replicas)
+    gone = f"replica {numbers} is removed, and " if replicas else ""
+    return f"{gone}its pattern gets no other one", same
+
+
+def forget(catalog: Catalog, application: AutopilotApplication) -> int:
+    """Forget an application: its runs, patterns, traces and replicas; return the number of replicas removed.
+
+    Replicas that another application has stay.
+    """
+    owner = this_user()
+    decisions = catalog.autopilot.decisions(owner, kinds=ONCE)
+    others = {one.pattern for one in decisions if one.application != application.id}
+    own = {one.pattern for one in decisions if one.application == application.id} - others
+    catalog.queue.set_state(_signatures(catalog, own), "left", "its application was forgotten")
+    replicas = [one for one in catalog.replicas.find() if pattern_digest(one.signature) in own]
+    discard(catalog, [replica.id for replica in replicas])
+    runs = catalog.autopilot.runs(application.id)
+    for run in runs:
+        trace_of(run.name).unlink(missing_ok=True)
+    _forget_commands(application.id)
+    said = Decision(f"forgot:{os.urandom(8).hex()}", "forgot", f"{application.name}, as the user asked")
+    catalog.autopilot.forget(owner, application.id, [run.facts.run for run in runs if run.facts.run], said)
+    return len(replicas)
+
+
+def find_application(catalog: Catalog, which: str) -> AutopilotApplication:
+    """The user's application with this number or name.
+
+    Raises:
+        PdlaError: there is none.
+    """
+    found = catalog.autopilot.applications(this_user())
+    for one in found:
+        if which in (str(one.id), one.name):
+            return one
+    raise PdlaError(f"there is no application {which!r} (pdla applications lists them)")
+
+
+def pause() -> None:
+    """From now on nothing is recorded, learned and built."""
+    path = spool.pause_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch()
+
+
+def resume() -> None:
+    """End a pause."""
+    spool.pause_file().unlink(missing_ok=True)
+
+
+def _signatures(catalog: Catalog, patterns: set[str | None]) -> list[Signature]:
+    planned = catalog.patterns.find(state="planned") + catalog.patterns.find(state="built")
+    return [one.signature for one in planned if pattern_digest(one.signature) in patterns]
+
+
+def _replicas(catalog: Catalog, numbers: set[int | None]) -> list[Replica]:
+    return [one for one in catalog.replicas.find() if one.id in numbers]
+
+
+def _forget_commands(application: int) -> None:
+    for path in (spool.directory() / "known").glob("*"):
+        if _application_of(path) == application:
+            path.unlink(missing_ok=True)
+
+
+def _application_of(path: Path) -> int:
+    try:
+        return int(json.loads(path.read_bytes())["application"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0

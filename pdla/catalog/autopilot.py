@@ -1,0 +1,285 @@
+"""What the autopilot learned: applications, their runs, and every decision with its reason."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, cast, get_args
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from pdla.catalog.database import Section
+from pdla.catalog.outages import again
+from pdla.catalog.tables import (
+    AutopilotApplicationRow,
+    AutopilotDecisionRow,
+    AutopilotRunRow,
+    OccurrenceRow,
+    PatternRow,
+    RunRow,
+    utc,
+)
+from pdla.errors import PdlaError
+
+Kind = Literal[
+    "learned", "ignored", "drifted", "planned", "left", "built", "postponed", "retired", "paused", "resumed", "forgot"
+]
+NEVER = datetime.min.replace(tzinfo=UTC)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class AutopilotApplication:
+    """A program of a user: its number, its name, and how often it was learned from and when."""
+
+    id: int
+    name: str
+    runs: int
+    last: datetime | None
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What changed in the patterns since the last run: one ``came``, ``went`` or ``changed`` in ``what``."""
+
+    kind: Literal["came", "went", "changed"]
+    file: str
+    op: str
+    what: str
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is known of a run.
+
+    Attributes:
+        run: its number among the traced runs of the catalog; 0: it was served, and not recorded.
+        trace: the fingerprint of its trace; "": none.
+        ranks, bytes: of the whole run. ``read`` and ``hit``: bytes read, and those of them from
+            replicas.
+        seconds: what the slowest rank spent in data calls; None: not recorded.
+        before: the same, as expected of this run without replicas, from earlier runs; None: not
+            known.
+        predicted: the seconds that the plan expected the replicas it read to save.
+        replicas: bytes read from each replica, by its number.
+        drift: what changed in the patterns since the previous run that was recorded.
+        files: the paths.
+    """
+
+    ranks: int
+    bytes: int
+    read: int
+    hit: int
+    seconds: float | None = None
+    before: float | None = None
+    predicted: float = 0.0
+    run: int = 0
+    trace: str = ""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    drift: tuple[Drift, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> float | None:
+        """Seconds saved, as measured; None: not known, or nothing came from replicas."""
+        if not self.hit or self.before is None or self.seconds is None:
+            return None
+        return self.before - self.seconds
+
+    @property
+    def hit_ratio(self) -> float:
+        """The share of the bytes read that came from replicas."""
+        return self.hit / self.read if self.read else 0.0
+
+
+@dataclass(frozen=True)
+class LearnedRun:
+    """A run of an application, at the time when it ended."""
+
+    id: int
+    application: int
+    name: str
+    time: datetime
+    facts: RunFacts
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the autopilot did and why.
+
+    Attributes:
+        name: names the decision; one that is made again after a kill has the same.
+        pattern: the digest of the pattern that it is about; None: none.
+        replica: the number of the replica that it is about; None: none.
+        facts: more about it, as plain values.
+        undone: when the user undid it; None: never.
+    """
+
+    name: str
+    kind: Kind
+    why: str
+    application: int | None = None
+    pattern: str | None = None
+    replica: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    id: int = 0
+    time: datetime = NEVER
+    undone: datetime | None = None
+
+
+class Autopilot(Section):
+    """The applications of users, each with its runs, and the log of decisions. A user sees the own ones only."""
+
+    @again
+    def application(self, owner: str, name: str) -> int:
+        """The number of the user's application of this name; it gets one if it is new."""
+        key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+        with self._session(alone=True, once=True) as session:
+            row = session.scalars(select(AutopilotApplicationRow).filter_by(owner=owner, key=key)).one_or_none()
+            if row is None:
+                row = AutopilotApplicationRow(owner=owner, key=key, name=name)
+                session.add(row)
+                session.flush()
+            return row.id
+
+    @again
+    def applications(self, owner: str) -> list[AutopilotApplication]:
+        """The user's applications, by number."""
+        row = AutopilotApplicationRow
+        query = select(row.id, row.name, func.count(AutopilotRunRow.id), func.max(AutopilotRunRow.time))
+        query = query.outerjoin(AutopilotRunRow).where(row.owner == owner).group_by(row.id, row.name).order_by(row.id)
+        with self._session() as session:
+            return [
+                AutopilotApplication(number, name, runs, last and utc(last))
+                for number, name, runs, last in session.execute(query)
+            ]
+
+    @again
+    def learn(
+        self, application: int, name: str, time: datetime, facts: RunFacts, owner: str, decisions: Sequence[Decision]
+    ) -> None:
+        """Record a run with what was decided after it; one that is there already stays."""
+        with self._session(alone=True, once=True) as session:
+            if session.scalar(select(AutopilotRunRow.id).where(AutopilotRunRow.name == name)) is not None:
+                return
+            session.add(AutopilotRunRow(application_id=application, name=name, time=time, facts=asdict(facts)))
+            _decide(session, owner, decisions)
+
+    @again
+    def is_learned(self, name: str) -> bool:
+        """Whether a run with this name is on record."""
+        with self._session() as session:
+            return session.scalar(select(AutopilotRunRow.id).where(AutopilotRunRow.name == name)) is not None
+
+    @again
+    def runs(self, application: int) -> list[LearnedRun]:
+        """The runs of an application, in the order of their ends."""
+        query = select(AutopilotRunRow).filter_by(application_id=application)
+        with self._session() as session:
+            return [_run(row) for row in session.scalars(query.order_by(AutopilotRunRow.time, AutopilotRunRow.id))]
+
+    @again
+    def decide(self, owner: str, decisions: Sequence[Decision]) -> None:
+        """Record decisions; those that are there already stay."""
+        with self._session(alone=True, once=True) as session:
+            _decide(session, owner, decisions)
+
+    @again
+    def decisions(
+        self, owner: str, *, application: int | None = None, kinds: Collection[Kind] = KINDS, last: int | None = None
+    ) -> list[Decision]:
+        """The user's decisions (the ``last`` ones), oldest first."""
+        row = AutopilotDecisionRow
+        query = select(row).where(row.owner == owner, row.kind.in_(kinds)).order_by(row.id.desc()).limit(last)
+        if application is not None:
+            query = query.where(row.application_id == application)
+        with self._session() as session:
+            return [_decision(one) for one in reversed(session.scalars(query).all())]
+
+    @again
+    def decision(self, owner: str, number: int) -> Decision:
+        """One decision of the user's.
+
+        Raises:
+            PdlaError: there is no such decision.
+        """
+        with self._session() as session:
+            row = session.get(AutopilotDecisionRow, number)
+            if row is None or row.owner != owner:
+                raise PdlaError(f"there is no decision {number} (pdla log lists them)")
+            return _decision(row)
+
+    @again
+    def undo(self, numbers: Sequence[int]) -> None:
+        """Record that the user undid these decisions."""
+        row = AutopilotDecisionRow
+        with self._session(once=True) as session:
+            session.execute(update(row).where(row.id.in_(numbers)).values(undone=datetime.now(UTC)))
+
+    @again
+    def forget(self, owner: str, application: int, runs: Sequence[int], decision: Decision) -> None:
+        """Forget an application: its runs, the traced runs with these numbers and the patterns that only they have.
+
+        ``decision`` takes the place of all that was decided for it.
+        """
+        with self._session(alone=True, once=True) as session:
+            session.execute(delete(AutopilotDecisionRow).where(AutopilotDecisionRow.application_id == application))
+            session.execute(delete(AutopilotRunRow).where(AutopilotRunRow.application_id == application))
+            session.execute(delete(AutopilotApplicationRow).where(AutopilotApplicationRow.id == application))
+            for number in runs:
+                session.execute(delete(RunRow).where(RunRow.id == number))
+            session.execute(delete(PatternRow).where(PatternRow.id.not_in(select(OccurrenceRow.pattern_id))))
+            _decide(session, owner, [decision])
+
+    @again
+    def forget_run(self, name: str) -> None:
+        """Forget one run."""
+        with self._session(once=True) as session:
+            session.execute(delete(AutopilotRunRow).where(AutopilotRunRow.name == name))
+
+
+def _decide(session: Session, owner: str, decisions: Sequence[Decision]) -> None:
+    names = [one.name for one in decisions]
+    row = AutopilotDecisionRow
+    known = set(session.scalars(select(row.name).where(row.name.in_(names)))) if names else set()
+    for one in decisions:
+        if one.name not in known:
+            session.add(
+                row(
+                    owner=owner,
+                    application_id=one.application,
+                    name=one.name,
+                    time=datetime.now(UTC),
+                    kind=one.kind,
+                    pattern=one.pattern,
+                    replica_id=one.replica,
+                    why=one.why,
+                    facts=dict(one.facts),
+                )
+            )
+
+
+def _run(row: AutopilotRunRow) -> LearnedRun:
+    values = dict(row.facts)
+    values["drift"] = tuple(Drift(**one) for one in values["drift"])
+    return LearnedRun(
+        row.id, row.application_id, row.name, utc(row.time), RunFacts(**{**values, "files": tuple(values["files"])})
+    )
+
+
+def _decision(row: AutopilotDecisionRow) -> Decision:
+    return Decision(
+        name=row.name,
+        kind=cast(Kind, row.kind),
+        why=row.why,
+        application=row.application_id,
+        pattern=row.pattern,
+        replica=row.replica_id,
+        facts=row.facts,
+        id=row.id,
+        time=utc(row.time),
+        undone=row.undone and utc(row.undone),
+    )

@@ -1,0 +1,112 @@
+"""pdla run --learn, pdla learn: learn from runs, in the background or while the user waits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import click
+
+from pdla import config
+from pdla.autopilot import spool
+from pdla.cli.launch import library
+from pdla.cli.options import json_option, print_json, say
+from pdla.errors import CatalogError, PdlaError
+
+IDLE_LOAD, IDLE_IO = 0.5, 64 << 20
+"""As those of the daemon: in the background it is built only while others leave so much idle."""
+
+
+def unusable() -> str:
+    """Why this machine has nothing with which pdla could serve a program; empty: it has."""
+    if library() is None:
+        return "libpdla.so is missing: pdla was installed without a C compiler"
+    try:
+        spool.directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        return f"cannot use {spool.directory()}: {error.strerror}"
+    return "" if os.access(spool.directory(), os.W_OK | os.X_OK) else f"cannot write into {spool.directory()}"
+
+
+@contextmanager
+def record_to_learn(
+    run: str, command: Sequence[str], cluster: str | None, learn: bool
+) -> Iterator[spool.Recording | None]:
+    """Record the run, if that is wanted and possible now; otherwise one line says why not."""
+    with ExitStack() as stack:
+        entered = None
+        try:
+            entered = stack.enter_context(spool.recording(run, command, cluster)) if learn else None
+        except PdlaError as error:
+            say(f"nothing is learned from this run: {error}")
+        yield entered
+
+
+def follow(run: str, *, wait: bool) -> None:
+    """Learn from the run of this name: now, or in the background. What fails is a line, and no error of the run."""
+    if trouble := spool.trouble():
+        say(trouble)
+    if not wait:
+        start_in_background()
+        return
+    try:
+        _learn(run, background=False, as_json=None)
+    except PdlaError as error:
+        say(str(error))
+
+
+def start_in_background() -> None:
+    """Start a process that learns from what waits, if something does and no daemon does it."""
+    if not spool.something_waits() or spool.is_paused() or spool.has_daemon():
+        return
+    variables = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+    command = [sys.executable, "-c", "from pdla.cli import main; main()", "learn", "--background"]
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(
+        command, env=variables, cwd="/", stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+    )
+
+
+@click.command()
+@click.option("--background", is_flag=True, help="At the lowest priority, while the machine is idle.")
+@json_option
+def learn(background: bool, as_json: bool) -> None:
+    """Learn from the runs that wait, and build what they need.
+
+    pdla run --learn starts this in the background. Use it in a job that has time for it, or from cron.
+    """
+    try:
+        _learn(None, background=background, as_json=as_json)
+    except PdlaError as error:
+        if background:
+            spool.leave_trouble(f"learning waits: {error}")
+        raise
+
+
+def _learn(run: str | None, *, background: bool, as_json: bool | None) -> None:
+    """Learn; ``as_json`` None: print nothing but what fails."""
+    from pdla.autopilot.learner import Learner, sentence, take_lowest_priority
+    from pdla.catalog import open_catalog
+    from pdla.replicator.throttling import Gate, give_way
+
+    if spool.is_paused():
+        raise PdlaError("learning is paused (pdla resume ends that)")
+    if background:
+        give_way()
+        take_lowest_priority()
+    try:
+        catalog = open_catalog()
+    except CatalogError as error:
+        raise PdlaError(f"the catalog {config.catalog_url()} cannot be used: {error}") from None
+    outcome = Learner(catalog, Gate(IDLE_LOAD, IDLE_IO) if background else None).learn(run)
+    spool.leave_trouble("; ".join(outcome.waits) if background else "")
+    if as_json:
+        print_json({"runs": outcome.runs, "built": outcome.built, "waits": list(outcome.waits)})
+        return
+    if as_json is not None:
+        click.echo(sentence(outcome))
+    for why in outcome.waits:
+        say(why)

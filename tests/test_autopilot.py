@@ -1,0 +1,302 @@
+"""pdla run --learn: the next runs of a program are served from replicas, with nothing else typed."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pdla.autopilot import spool
+from pdla.autopilot.drifts import drifts, expected
+from pdla.autopilot.names import application_name
+from pdla.catalog import Decision, open_catalog
+from pdla.errors import ConfigError, PdlaError
+from pdla.layouts.budget import Budget
+from pdla.layouts.config import DEFAULT_FILE, load_budget
+from pdla.model import Loop, Signature
+from tests.conftest import REPOSITORY, Launching, Pdla
+from tests.support.mpi import Mpi, available_mpis, launching_pdla
+
+SHAPE = (16, 256, 1024)
+FILE_BYTES = 4 * SHAPE[0] * SHAPE[1] * SHAPE[2]
+
+# On disks that seek as much as these, every replica is worth it.
+CLUSTER = """
+[home]
+pool = "hdd"
+servers = 4
+strip = "64K"
+[clients]
+processes_per_node = 16
+connect_seconds = 1e-4
+network_seconds_per_byte = 8e-10
+collective_buffer = "256K"
+[pools.hdd]
+kind = "hdd"
+startup = [[0, 0.0], ["4K", 0.02]]
+read_seconds_per_byte = 1e-7
+write_seconds_per_byte = 1e-7
+where = ["home/pools/hdd0"]
+[pools.ssd]
+kind = "ssd"
+startup = [[0, 1e-5]]
+read_seconds_per_byte = 5e-10
+write_seconds_per_byte = 5e-10
+where = ["home/pools/ssd0", "home/pools/ssd1"]
+"""
+
+
+class Runs:
+    """A program that reads an array slab by slab, in a directory with a cluster.toml in its PDLA_HOME."""
+
+    def __init__(self, mpi: Mpi, directory: Path) -> None:
+        self.mpi = mpi
+        self.pdla = Launching(directory, launching_pdla(mpi).env)
+        self.data = directory / "array.dat"
+        self.data.write_bytes(np.random.default_rng(3).bytes(FILE_BYTES))
+        self.pdla.home.mkdir()
+        (self.pdla.home / "cluster.toml").write_text(CLUSTER.replace("home/", f"{self.pdla.home}/"))
+
+    def learn(self, *options: str, ranks: int = 4, code: int = 0, words: tuple[str, ...] = ()) -> Any:
+        program = [self.mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(self.data), *map(str, SHAPE)]
+        command = [*self.mpi.mpiexec, "-n", str(ranks), *(words or program)]
+        return self.pdla.run("run", "--learn", *options, "--", *command, code=code)
+
+    def decisions(self) -> list[tuple[str, str]]:
+        return [(one["kind"], one["why"]) for one in self.pdla.json("log", "--json")["decisions"]]
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.decisions()]
+
+    def history(self) -> list[dict[str, Any]]:
+        runs = self.pdla.json("history", "1", "--json")["runs"]
+        assert isinstance(runs, list)
+        return runs
+
+
+@pytest.fixture
+def runs(mpi: Mpi, tmp_path: Path) -> Runs:
+    return Runs(mpi, tmp_path)
+
+
+def test_the_third_run_is_served_from_replicas_with_nothing_else_typed(runs: Runs) -> None:
+    """And another number of ranks is served at its first run; every decision is in the log, and can be undone."""
+    native = runs.learn("--wait").stdout
+    assert runs.kinds() == ["learned", "planned", "built"]
+    second = runs.learn("--wait")
+    third = runs.learn("--wait")
+    assert [native] * 2 == [second.stdout, third.stdout]
+    assert "16 MiB from replicas" in third.stderr
+    other = runs.learn("--wait", ranks=2)
+    assert "16 MiB from replicas" in other.stderr
+    facts = runs.history()
+    assert [(one["ranks"], one["bytes"], one["hit_ratio"]) for one in facts] == [
+        (4, FILE_BYTES, 0.0),
+        (4, FILE_BYTES, 1.0),
+        (4, FILE_BYTES, 1.0),
+        (2, FILE_BYTES, 1.0),
+    ]
+    assert facts[0]["before"] is None and facts[2]["before"] == facts[0]["seconds"]
+    assert facts[2]["measured"] == pytest.approx(facts[0]["seconds"] - facts[2]["seconds"])
+    assert facts[2]["predicted"] > 0 and facts[2]["drift"] == []
+    assert runs.kinds() == ["learned", "planned", "built", "learned", "learned", "learned"]
+    (application,) = runs.pdla.json("applications", "--json")["applications"]
+    assert (application["runs"], application["ranks"], application["replica_bytes"]) == (4, [2, 4], FILE_BYTES)
+    runs.pdla.run("undo", "3")
+    assert runs.pdla.json("status", "--json")["replicas"] == []
+    runs.learn("--wait")
+    assert runs.kinds()[-2:] == ["learned", "learned"], "what the user undid is not built again"
+    assert "undone already" in runs.pdla.run("undo", "2", code=1).stderr
+    runs.pdla.run("forget", "1")
+    assert runs.kinds() == ["forgot"]
+    assert [path for path in (runs.pdla.home / "learning").rglob("*") if path.is_file()] == []
+
+
+def spool_of(pdla: Pdla) -> list[Path]:
+    return list((pdla.home / "learning").glob("run.*"))
+
+
+# ---- which runs teach ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mpich_runs(tmp_path: Path) -> Runs:
+    return Runs(available_mpis()[0].values[0], tmp_path)
+
+
+FAILING = """
+import sys
+from mpi4py import MPI
+file = MPI.File.Open(MPI.COMM_WORLD, sys.argv[1], MPI.MODE_RDONLY)
+file.Read_at_all(4096 * MPI.COMM_WORLD.rank, bytearray(4096))
+file.Close()
+if MPI.COMM_WORLD.rank == 1:
+    MPI.Finalize()
+    sys.exit(3)
+"""
+
+
+def test_nothing_is_learned_from_a_run_that_failed(mpich_runs: Runs) -> None:
+    """Its exit code is the program's; also if a script hides the code of a rank."""
+    failing = mpich_runs.pdla.directory / "failing.py"
+    failing.write_text(FAILING)
+    words = (mpich_runs.mpi.python, str(failing), str(mpich_runs.data))
+    mpich_runs.learn("--wait", ranks=2, words=words, code=3)
+    command = " ".join([*mpich_runs.mpi.mpiexec, "-n", "2", *words])
+    mpich_runs.pdla.run("run", "--learn", "--wait", "--", "sh", "-c", f"{command}; true")
+    mpich_runs.pdla.run("run", "--learn", "--wait", "--", "true")
+    whys = [why for kind, why in mpich_runs.decisions() if kind == "ignored"]
+    assert [why.rpartition(": ")[2] for why in whys] == [
+        "it ended with exit code 3",
+        "rank 1 exited with code 3",
+        "it made no MPI-IO call that could be recorded",
+    ]
+    assert mpich_runs.pdla.json("applications", "--json")["applications"] == []
+    assert spool_of(mpich_runs.pdla) == []
+
+
+def test_without_a_home_a_library_or_a_catalog_the_program_runs_all_the_same(pdla: Pdla) -> None:
+    pdla.home.write_text("no directory")
+    done = pdla.run("run", "--learn", "--", "sh", "-c", "echo done; exit 7", code=7)
+    assert (done.stdout, done.stderr.count("\n")) == ("done\n", 1)
+    assert "the program runs without pdla: cannot use" in done.stderr
+    pdla.home.unlink()
+    pdla.home.mkdir()
+    (pdla.home / "catalog.db").write_bytes(b"hello" * 1000)
+    done = pdla.run("run", "--learn", "--wait", "--", "sh", "-c", "exit 7", code=7)
+    assert "catalog" in done.stderr
+    assert len(spool_of(pdla)) == 1, "the run waits for the catalog"
+
+
+def test_pause_and_resume(pdla: Pdla) -> None:
+    pdla.run("pause")
+    assert "learning is paused" in pdla.run("run", "--learn", "--wait", "--", "true").stderr
+    assert "learning is paused" in pdla.run("learn", code=1).stderr
+    pdla.run("resume")
+    assert pdla.run("run", "--learn", "--wait", "--", "true").stderr.count("paused") == 0
+    log = pdla.json("log", "--json")["decisions"]
+    assert [(one["kind"], one["undo"]) for one in log] == [
+        ("paused", "pdla resume"),
+        ("resumed", "pdla pause"),
+        ("ignored", None),
+    ]
+    assert "nothing was learned from that run" in pdla.run("undo", "3", code=1).stderr
+
+
+def test_bad_input_is_one_line(pdla: Pdla) -> None:
+    for words, says in (
+        (("history", "nowhere"), "there is no application 'nowhere' (pdla applications lists them)"),
+        (("forget", "7"), "there is no application '7'"),
+        (("undo", "7"), "there is no decision 7 (pdla log lists them)"),
+    ):
+        done = pdla.run(*words, code=1)
+        assert says in done.stderr and done.stderr.count("\n") == 1
+    assert "--wait needs --learn" in pdla.run("run", "--wait", "--", "true", code=2).stderr
+    assert "no such program" in pdla.run("run", "--learn", "--", "./nowhere", code=1).stderr
+
+
+def test_users_do_not_see_the_applications_of_others(tmp_path: Path) -> None:
+    with closing(open_catalog(f"sqlite:///{tmp_path}/c.db")) as catalog:
+        mine, theirs = (catalog.autopilot.application(owner, "app N") for owner in ("me", "you"))
+        assert mine != theirs
+        assert [one.id for one in catalog.autopilot.applications("me")] == [mine]
+        catalog.autopilot.decide("you", [Decision("ignored:x", "ignored", "why")])
+        assert catalog.autopilot.decisions("me") == []
+        with pytest.raises(PdlaError, match="there is no decision 1"):
+            catalog.autopilot.decision("me", 1)
+
+
+# ---- names, drift, budgets -----------------------------------------------------------------------------------------
+
+
+def test_the_name_of_an_application_leaves_out_what_differs_from_run_to_run(tmp_path: Path) -> None:
+    def name(*words: str, executable: str = "/jobs/1/app", files: tuple[str, ...] = ("/in/a.dat",)) -> str:
+        return application_name(executable, words, str(tmp_path), files)
+
+    assert name("./app", "/in/a.dat", "-s", "64", "--out=/x/res7.h5") == "app FILE -s N --out=resN.hN"
+    assert name("app", "/in/a.dat", "--dir=/in") == "app FILE --dir=FILE"
+    assert name("app", "b.dat", files=(str(tmp_path / "b.dat"),)) == name("app", "/in/a.dat")
+    assert name("app", "read") != name("app", "write")
+    assert name("python", "/home/me/slabs.py", "1e-3", executable="/usr/bin/python3.11") == "pythonN slabs.py N"
+
+
+def blocks(ranks: int, size: int, start: int = 0) -> Signature:
+    """Each rank reads a block in every row of ``size`` bytes."""
+    part = size // ranks
+    return Signature(
+        "/f", "read", True, start, part, (Loop(part, ranks), Loop(size, 64)), tuple(range(ranks)), rank_loops=1
+    )
+
+
+def test_drift_says_what_changed_and_patterns_follow_the_ranks() -> None:
+    before, after = blocks(4, 1 << 20), blocks(4, 1 << 20, start=512)
+    assert drifts([before], [before]) == ()
+    (changed,) = drifts([before], [after])
+    assert (changed.kind, changed.what) == ("changed", "start 0 -> 512")
+    assert [one.kind for one in drifts([before], [])] == ["went"]
+    assert [one.kind for one in drifts([], [before])] == ["came"]
+    known = {4: [blocks(4, 1 << 20)], 8: [blocks(8, 1 << 20)]}
+    found = expected(known, 16)
+    assert found is not None and drifts(found, [blocks(16, 1 << 20)]) == ()
+    assert expected({4: known[4]}, 16) is None
+
+
+def test_the_budget_of_cluster_toml(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    text = DEFAULT_FILE.read_text()
+    path.write_text(text + '\n[autopilot]\nspace = "1G"\nfiles = 10\nbandwidth = "100M"\nhours = "22:00-06:00"\n')
+    assert load_budget(path) == Budget(1 << 30, 10, 100 << 20, (22 * 60, 6 * 60))
+    assert load_budget(None) == Budget()
+    path.write_text(text + '\n[autopilot]\nhours = "night"\n')
+    with pytest.raises(ConfigError, match='hours must be two times of day like "22:00-06:00"'):
+        load_budget(path)
+    noon, midnight = datetime(2026, 1, 1, 12), datetime(2026, 1, 1)
+    assert [Budget(hours=(0, 60)).is_open(time) for time in (noon, midnight)] == [False, True]
+
+
+def test_steady_applications_are_recorded_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path))
+
+    def recorded(number: int) -> bool:
+        with spool.recording(f"run.{number}", ["app"], None) as recording:
+            return recording.recorded
+
+    spool.note_known(["app"], 1, spool.STEADY - 1)
+    assert recorded(0)
+    spool.note_known(["app"], 1, spool.STEADY)
+    assert [recorded(number) for number in range(1, spool.SAMPLE + 1)] == [False] * (spool.SAMPLE - 1) + [True]
+
+
+def test_a_daemon_learns_and_builds(mpich_runs: Runs) -> None:
+    """It takes in a run that waits; outside of the hours of the budget, and in a pause, it builds nothing of it."""
+    pdla = mpich_runs.pdla
+    with locked_by_a_daemon(pdla.home / "learning"):
+        mpich_runs.learn()
+        assert len(spool_of(pdla)) == 1
+    daemon = ("daemon", "--once", "--idle-load", "1", "--idle-io", "1T")
+    cluster = pdla.home / "cluster.toml"
+    text = cluster.read_text()
+    closed = datetime.now() + timedelta(hours=12)
+    cluster.write_text(f'{text}\n[autopilot]\nhours = "{closed:%H:%M}-{closed + timedelta(minutes=1):%H:%M}"\n')
+    pdla.run(*daemon)
+    assert "building waits for" in pdla.run("learn").stderr
+    assert mpich_runs.kinds() == ["learned", "planned"]
+    cluster.write_text(text)
+    pdla.run(*daemon)
+    assert mpich_runs.kinds() == ["learned", "planned", "built"]
+    assert spool_of(pdla) == []
+
+
+@contextmanager
+def locked_by_a_daemon(directory: Path) -> Iterator[None]:
+    """As while a daemon runs that learns."""
+    directory.mkdir()
+    with (directory / "daemon").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
