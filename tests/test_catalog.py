@@ -333,8 +333,8 @@ def test_the_critical_reads_of_a_file_grow_with_each_run(catalog: Catalog):
 
 def test_h35_a_catalog_of_a_newer_version_is_refused(tmp_path: Path, sqlite: Catalog):
     with sqlite3.connect(tmp_path / "home" / "catalog.db") as database:
-        database.execute("UPDATE meta SET value = '8' WHERE key = 'schema'")
-    with pytest.raises(FormatError, match=r"has version 8, but this pdla reads up to 7$"):
+        database.execute("UPDATE meta SET value = '9' WHERE key = 'schema'")
+    with pytest.raises(FormatError, match=r"has version 9, but this pdla reads up to 8$"):
         open_catalog(str(sqlite))
 
 
@@ -452,8 +452,8 @@ def test_an_older_catalog_is_updated_with_all_its_data(version_1: Path):
         assert catalog.patterns.find() == []
         catalog.close()
     with sqlite3.connect(version_1) as database:
-        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("7",)]
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("7",)]
+        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("8",)]
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("8",)]
 
 
 def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version_1: Path):
@@ -523,13 +523,13 @@ def test_h23_an_upgrade_that_is_killed_at_any_statement_leaves_the_one_version_o
             versions += database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         database.close()
-        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "7")
+        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "8")
         catalog = open_catalog(f"sqlite:///{path}")
         assert has_all_of_version_1(catalog)
         catalog.close()
         if status == 0:
             break
-    assert set(versions) == {"1", "7"}
+    assert set(versions) == {"1", "8"}
     assert len(versions) > 12
 
 

@@ -167,7 +167,7 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ("[clients]", "[clients]\nnodes = -1", "[clients]: nodes must be a whole number of at least 0 (got -1)"),
         ("[clients]", "[clients]\ncollective_buffer = 0", "collective_buffer must be at least 1 byte (got 0)"),
         ("[pools.disks]", "[pool.disks]", "table [pools] is missing; unknown key 'pool'"),
-        ("[plan]", "[plans]", "unknown key 'plans' (known: home, clients, plan, pools)"),
+        ("[plan]", "[plans]", "unknown key 'plans' (known: home, clients, plan, autopilot, pools)"),
         ("[plan]\nthreshold_seconds = 0.5", "", None),
     ],
 )
