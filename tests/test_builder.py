@@ -363,7 +363,12 @@ def test_a_directory_or_pipe_is_refused(place: Place):
     ],
     ids=[
         *("young", "ahead of the clock", "old", "young in whole seconds", "old in whole seconds"),
-        *("by a clock behind ours", "by a clock ahead of ours", "by another clock in whole seconds", "old by any clock"),
+        *(
+            "by a clock behind ours",
+            "by a clock ahead of ours",
+            "by another clock in whole seconds",
+            "old by any clock",
+        ),
     ],
 )
 def test_h20_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(

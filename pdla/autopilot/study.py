@@ -377,6 +377,8 @@ def _facts(one: PatternPlan) -> dict[str, Any]:
     assert layout is not None
     return {
         "predicted": _gain(one),
+        "before": one.candidates[0].seconds,
+        "after": one.choice.seconds,
         "pool": layout.pool,
         "layout": layout.name,
         "bytes": one.signature.bytes,
