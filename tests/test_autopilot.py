@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -14,6 +20,7 @@ import pytest
 
 from pdla.autopilot import spool
 from pdla.autopilot.drifts import drifts, expected
+from pdla.autopilot.learner import Learner
 from pdla.autopilot.names import application_name
 from pdla.catalog import Decision, open_catalog
 from pdla.errors import ConfigError, PdlaError
@@ -300,3 +307,58 @@ def locked_by_a_daemon(directory: Path) -> Iterator[None]:
     with (directory / "daemon").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
+
+
+# ---- kills ---------------------------------------------------------------------------------------------------------
+
+STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect", "os.scandir", "os.listdir")
+
+
+def test_a_learner_that_is_killed_at_any_place_loses_nothing_and_doubles_nothing(mpich_runs: Runs) -> None:
+    """The next one takes the run up. Killed at every few of its steps, in a process of its own that imports nothing."""
+    home, kept = mpich_runs.pdla.home, mpich_runs.pdla.directory / "kept"
+    with locked_by_a_daemon(home / "learning"):
+        mpich_runs.learn()
+    home.rename(kept)
+    step, ended = 1, False
+    while not ended:
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(kept, home)
+        ended = learn_in_child(home, step) == 0
+        assert learn_in_child(home, 0) == 0
+        with closing(sqlite3.connect(home / "catalog.db")) as database:
+            kinds = [kind for (kind,) in database.execute("SELECT kind FROM autopilot_decisions ORDER BY id")]
+            states = [state for (state,) in database.execute("SELECT state FROM replicas")]
+            counts = [
+                database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("autopilot_runs", "runs")
+            ]
+        assert (kinds, states, counts) == (["learned", "planned", "built"], ["valid"], [1, 1]), f"killed at step {step}"
+        assert spool_of(mpich_runs.pdla) == []
+        step += 1 + step // 3
+    assert step > 50
+
+
+def learn_in_child(home: Path, last: int) -> int:
+    """Learn in a child process, which is killed at its step ``last`` (0: never); how it ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.environ["PDLA_HOME"] = str(home)
+            os.environ.pop("PDLA_CATALOG", None)
+            left = last
+
+            def step(event: str, _: object) -> None:
+                nonlocal left
+                if event in STEPS:
+                    left -= 1
+                    if left == 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            if last:
+                sys.addaudithook(step)
+            Learner(open_catalog()).learn()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
