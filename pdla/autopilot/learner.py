@@ -115,6 +115,7 @@ class Learner:
     def take_in(self) -> int:
         """Learn from the runs that wait; return their number. The lease is held."""
         learned = 0
+        spool.clear_remains()
         for run in spool.waiting(self._catalog.url):
             if spool.is_paused():
                 raise PausedError("learning is paused (pdla resume ends that)")

@@ -207,15 +207,23 @@ class Waiting:
         shutil.rmtree(self.path / RAW, ignore_errors=True)
 
     def remove(self) -> None:
-        """Nothing more is to be done about it."""
-        self.forget_records()
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Nothing more is to be done about it. A kill leaves it whole, or under a name at which nobody looks."""
+        gone = self.path.with_name(f".{self.path.name}")
+        with suppress(FileNotFoundError):
+            self.path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def waiting(url: str) -> list[Waiting]:
     """The runs that have ended and are for the catalog at this URL, in the order of their ends."""
     found = [one for path in directory().glob("run.*") if (one := _waiting(path, place(url))) is not None]
     return sorted(found, key=lambda one: one.time)
+
+
+def clear_remains() -> None:
+    """Remove what is left of runs whose removal was killed."""
+    for path in directory().glob(".run.*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def something_waits() -> bool:
