@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from sqlalchemy import Engine, event
 
 from pdla.autopilot import spool
 from pdla.autopilot.drifts import drifts, expected
+from pdla.autopilot.judging import Judge
 from pdla.autopilot.learner import Learner
 from pdla.autopilot.names import application_name
-from pdla.catalog import Decision, open_catalog
+from pdla.autopilot.study import this_user
+from pdla.catalog import Decision, RunFacts, open_catalog
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.budget import Budget
 from pdla.layouts.config import DEFAULT_FILE, load_budget
@@ -366,3 +368,38 @@ def learn_in_child(home: Path, last: int) -> int:
             os._exit(1)
         os._exit(0)
     return os.waitpid(child, 0)[1]
+
+
+def test_what_did_not_pay_twice_is_retired_and_a_small_budget_builds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is in the log; after undo it is decided anew; measurements correct the factor of the pool."""
+    runs = Runs(available_mpis()[0].values[0], tmp_path, (8, 64, 256))
+    cluster = runs.pdla.home / "cluster.toml"
+    text = cluster.read_text()
+    cluster.write_text(f'{text}\n[autopilot]\nspace = "64K"\n')
+    runs.learn("--wait")
+    kind, why = runs.decisions()[-1]
+    assert (kind, "no room in the budget of 64 KiB for 512 KiB" in why) == ("postponed", True)
+    cluster.write_text(text)
+    runs.learn("--wait")
+    assert runs.kinds()[-1] == "built"
+    monkeypatch.setenv("PDLA_HOME", str(runs.pdla.home))
+    size = 4 * math.prod(runs.shape)
+    slow = RunFacts(4, size, size, size, seconds=10.0, before=1.0, run=1, replicas={"1": size})
+    with closing(open_catalog()) as catalog:
+        for number in range(2):
+            assert Judge(catalog, this_user()).failures() == []
+            catalog.autopilot.learn(1, f"run.{number}", datetime.now(UTC), slow, this_user(), [])
+        Learner(catalog).retire()
+    kind, why = runs.decisions()[-1]
+    assert (kind, "it did not pay in the last two runs that read it" in why) == ("retired", True)
+    assert runs.pdla.json("status", "--json")["replicas"] == []
+    factor = runs.pdla.json("history", "1", "--json")["factors"]["ssd"]
+    assert factor["observations"] == 2 and 1 <= factor["value"] <= 4
+    runs.learn("--wait")
+    assert runs.kinds()[-1] == "learned", "what was retired is not built again"
+    (number,) = (one["id"] for one in runs.pdla.json("log", "--json")["decisions"] if one["kind"] == "retired")
+    runs.pdla.run("undo", str(number))
+    runs.learn("--wait")
+    assert runs.kinds()[-1] == "built"

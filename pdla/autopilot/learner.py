@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pdla import config
 from pdla.autopilot import spool
+from pdla.autopilot.judging import Judge
 from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served, this_user
 from pdla.catalog import Catalog, Decision, Pattern
 from pdla.catalog.records import pattern_digest
@@ -119,7 +120,9 @@ class Learner:
         for run in spool.waiting(self._catalog.url):
             if spool.is_paused():
                 raise PausedError("learning is paused (pdla resume ends that)")
+            self.settle()
             learned += self._take_in_one(run)
+            self.retire()
         return learned
 
     def _take_in_one(self, run: spool.Waiting) -> int:
@@ -222,6 +225,14 @@ class Learner:
         decided = self._catalog.autopilot.decisions(self._owner, kinds=["planned"])
         application = next((one.application for one in reversed(decided) if one.pattern == digest), None)
         self._catalog.autopilot.decide(self._owner, [Decision(name, "postponed", text, application, digest)])
+
+    def retire(self) -> None:
+        """Retire what did not pay, and remove what was retired or gives way."""
+        self._catalog.autopilot.decide(self._owner, Judge(self._catalog, self._owner).failures())
+        retired = self._catalog.autopilot.decisions(self._owner, kinds=["retired"])
+        there = {one.id for one in self._catalog.replicas.find("valid", purpose="read")}
+        gone = [one.replica for one in retired if one.undone is None and one.replica in there]
+        discard(self._catalog, [number for number in gone if number is not None], self._map_path)
 
     def settle(self) -> None:
         """Note the replicas that were built for what was planned, whoever built them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,10 @@ from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.phases import NO_PHASES, find_phases
 from pdla.autopilot import spool
 from pdla.autopilot.drifts import drifts, expected
+from pdla.autopilot.factors import Factor, corrected
+from pdla.autopilot.judging import BUDGET, Judge
 from pdla.autopilot.names import application_name, joined
+from pdla.autopilot.worth import PastRun, Stake, steps
 from pdla.catalog import Catalog, Decision, Drift, LearnedRun, RunFacts
 from pdla.catalog.records import pattern_digest
 from pdla.collectors.packing import pack
@@ -258,6 +261,7 @@ class _Chooser:
     def __init__(self, catalog: Catalog, owner: str, application: int, run: spool.Waiting, storage: Storage) -> None:
         self._catalog, self._owner, self._application, self._run = catalog, owner, application, run
         self._storage = storage
+        self._judge = Judge(catalog, owner)
         self._decisions = catalog.autopilot.decisions(owner)
         self._replicas = catalog.replicas.find("valid", purpose="read")
         self.changes = False
@@ -266,7 +270,8 @@ class _Chooser:
         """The decisions on the patterns; what gets a replica is in the queue then."""
         if not (open_ones := self._undecided(analysis.signatures)):
             return []
-        made = _planned(source, analysis, self._storage.cluster)
+        factors = self._judge.factors
+        made = _planned(source, analysis, corrected(self._storage.cluster, factors))
         chosen: list[PatternPlan] = []
         left: list[PatternPlan] = []
         decisions: list[Decision] = []
@@ -276,11 +281,17 @@ class _Chooser:
                 continue
             if one.choice.layout is None:
                 left.append(one)
-            elif why := self._no_room(one, chosen):
-                decisions.append(self._decision("postponed", digest, why))
             else:
                 chosen.append(one)
-                decisions.append(self._decision("planned", digest, _why(one), _facts(one)))
+        chosen, out = self._share_space(chosen)
+        decisions += out
+        for one in list(chosen):
+            digest = pattern_digest(one.signature)
+            if why := self._no_room(one, chosen):
+                chosen.remove(one)
+                decisions.append(self._decision("postponed", digest, why))
+            else:
+                decisions.append(self._decision("planned", digest, _why(one), _facts(one, factors)))
         if chosen:
             self.changes = True
             _queue(self._catalog, made, chosen)
@@ -298,7 +309,11 @@ class _Chooser:
         stale: dict[str, int] = {}
         read = {number for one in self._catalog.autopilot.runs(self._application) for number in one.facts.replicas}
         for one in self._decisions:
-            kept_from_it = one.kind == "retired" if one.undone is None else one.kind in ("planned", "built")
+            kept_from_it = (
+                (one.kind == "retired" and not one.facts.get("gives_way"))
+                if one.undone is None
+                else one.kind in ("planned", "built")
+            )
             if one.kind == "left" and one.undone is None:
                 decided.update(one.facts.get("patterns", ()))
             elif one.pattern and kept_from_it:
@@ -326,18 +341,37 @@ class _Chooser:
             if file["replica_bytes"] > SERVED / (1 - SERVED) * (file["original_bytes"] + _passed_bytes(file))
         }
 
+    def _share_space(self, proposed: list[PatternPlan]) -> tuple[list[PatternPlan], list[Decision]]:
+        """Which of the proposed replicas to build in the budget of space, and what that means for the others."""
+        space = self._storage.budget.space
+        if space is None or not proposed:
+            return proposed, []
+        held = {str(one.replica.id): one for one in self._judge.holdings}
+        now = self._run.time.timestamp()
+        past = [run.time.timestamp() for run in self._catalog.autopilot.runs(self._application)]
+        new = {f"new {number}": one for number, one in enumerate(proposed)}
+        stakes = [self._judge.stake(one) for one in held.values()]
+        stakes += [
+            Stake(name, {BUDGET: one.signature.bytes}, _gain(one), [PastRun(now)], past) for name, one in new.items()
+        ]
+        chosen, decisions = [], []
+        for step in steps(stakes, {BUDGET: space}, now):
+            decisions += [self._judge.retired(held[one.name], one.why, gives_way=True) for one in step.remove]
+            chosen += [new[step.build]] if step.build else []
+        for one in proposed:
+            if one not in chosen:
+                why = (
+                    f"no room in the budget of {format_bytes(space)} for {format_bytes(one.signature.bytes)} of "
+                    f"{shown(one.signature.file)}: what is there is worth more"
+                )
+                decisions.append(self._decision("postponed", pattern_digest(one.signature), why))
+        return chosen, decisions
+
     def _no_room(self, one: PatternPlan, chosen: Sequence[PatternPlan]) -> str:
-        """Why the budget has no room for another replica; empty: it has."""
-        ours = {d.replica for d in self._decisions if d.kind == "built"}
-        held = [replica for replica in self._replicas if replica.id in ours]
-        size = sum(replica.size for replica in held) + sum(other.signature.bytes for other in chosen)
-        files = sum(len(replica.components) for replica in held) + sum(map(_files, chosen))
+        """Why the budget has no room for the files of a replica; empty: it has."""
         budget = self._storage.budget
-        if budget.space is not None and size + one.signature.bytes > budget.space:
-            return (
-                f"no room in the budget of space: {format_bytes(size)} of {format_bytes(budget.space)} are taken, and "
-                f"a replica of {shown(one.signature.file)} needs {format_bytes(one.signature.bytes)}"
-            )
+        files = sum(len(held.replica.components) for held in self._judge.holdings)
+        files += sum(_files(other) for other in chosen[: chosen.index(one)])
         if budget.files is not None and files + _files(one) > budget.files:
             return f"no room in the budget of files: {files} of {budget.files} are there, and {_files(one)} more needed"
         return ""
@@ -372,13 +406,14 @@ def _gain(one: PatternPlan) -> float:
     return one.candidates[0].seconds - one.choice.seconds
 
 
-def _facts(one: PatternPlan) -> dict[str, Any]:
+def _facts(one: PatternPlan, factors: Mapping[str, Factor]) -> dict[str, Any]:
     layout = one.choice.layout
     assert layout is not None
     return {
         "predicted": _gain(one),
         "before": one.candidates[0].seconds,
         "after": one.choice.seconds,
+        "factor": factors[layout.pool].value if layout.pool in factors else 1.0,
         "pool": layout.pool,
         "layout": layout.name,
         "bytes": one.signature.bytes,

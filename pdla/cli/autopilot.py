@@ -73,6 +73,8 @@ def history(which: str, plot: Path | None, as_json: bool) -> None:
 
     APP is the number or the name of an application, as pdla applications lists them.
     """
+    from pdla.autopilot.judging import Judge
+    from pdla.autopilot.study import this_user
     from pdla.autopilot.undoing import find_application
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import history_picture, history_text
@@ -81,14 +83,22 @@ def history(which: str, plot: Path | None, as_json: bool) -> None:
     catalog = open_catalog()
     application = find_application(catalog, which)
     runs = catalog.autopilot.runs(application.id)
+    factors = Judge(catalog, this_user()).factors
     if plot is not None:
         from pdla.report.scheme_tables import save
 
         save(history_picture(runs), plot)
     if as_json:
-        print_json({"id": application.id, "name": application.name, "runs": [_run_json(run) for run in runs]})
+        print_json(
+            {
+                "id": application.id,
+                "name": application.name,
+                "runs": [_run_json(run) for run in runs],
+                "factors": {pool: asdict(one) for pool, one in factors.items()},
+            }
+        )
     else:
-        click.echo(history_text(application, runs))
+        click.echo(history_text(application, runs, factors))
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pdla.report.text import paragraph, table
@@ -11,6 +11,7 @@ from pdla.units import counted, format_bytes, format_count, format_seconds, show
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from pdla.autopilot.factors import Factor
     from pdla.catalog import AutopilotApplication, Decision, LearnedRun
 
 UNDO = {
@@ -49,7 +50,7 @@ def applications_text(found: Sequence[tuple[AutopilotApplication, Sequence[Learn
     return table(headers, rows, "rlrrlrrr")
 
 
-def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun]) -> str:
+def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun], factors: Mapping[str, Factor]) -> str:
     """The runs of an application, and what changed in which of them."""
     headers = ("run", "date", "ranks", "bytes", "before", "after", "hits", "predicted", "measured", "changes")
     rows = [
@@ -78,6 +79,12 @@ def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun]) 
             lines += [
                 paragraph(f"{one.kind}: {one.op} of {shown(one.file)}: {one.what}", "  ") for one in run.facts.drift
             ]
+    if factors:
+        known = [
+            f"{pool} {one.value:.2f} (by {counted(one.observations, 'replica')} read)"
+            for pool, one in sorted(factors.items())
+        ]
+        lines += ["", paragraph(f"Factors of the pools' seconds, as measured: {', '.join(known)}")]
     served = [run for run in runs if not run.facts.run]
     lines += ["", f"{counted(len(served), 'run')} served, but not recorded: nothing had changed."] if served else []
     return "\n".join(lines)
