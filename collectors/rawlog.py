@@ -96,6 +96,22 @@ class Started:
     words: tuple[str, ...]
 
 
+class _Among:
+    """Which values are among some numbers. As numpy.isin(), but these are prepared once, and mostly small."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = np.array(sorted(numbers), dtype=np.uint32)
+        self._largest = int(self._numbers[-1]) if numbers else 0
+        self._table = np.zeros(self._largest + 2 if self._largest < _BLOCK else 0, dtype=bool)
+        if len(self._table):
+            self._table[self._numbers] = True
+
+    def __call__(self, values: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+        if not len(self._table):
+            return np.isin(values, self._numbers)
+        return np.asarray(self._table[np.minimum(values, self._largest + 1)])
+
+
 @dataclass
 class _Side:
     """What the records of one process refer to."""
@@ -111,13 +127,13 @@ class _Side:
         return np.array([operation(name) != "other" for name in self.calls], dtype=bool)
 
     @cached_property
-    def _empty(self) -> npt.NDArray[np.uint32]:
-        return np.array([number for number, view in self.views.items() if view.size == 0], dtype=np.uint32)
+    def _is_empty(self) -> _Among:
+        return _Among([number for number, view in self.views.items() if view.size == 0])
 
     def unplaced(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which of these records moved bytes whose place is not known."""
         unknown = ((records["flags"] & OPAQUE_VIEW) != 0) | (records["position"] < 0)
-        unknown |= np.isin(records["view"], self._empty)
+        unknown |= self._is_empty(records["view"])
         return np.asarray(unknown & (records["moved"] > 0) & self._accesses[records["call"]], dtype=bool)
 
 
@@ -497,14 +513,13 @@ def _scan(process: _Process) -> None:
     calls = len(process.side.calls)
     ordered = np.array([is_ordered(name) for name in process.side.calls], dtype=bool)
     # 0 refers to nothing: no file, or the file's bytes from 0.
-    files = np.array([0, *process.side.files], dtype=np.uint32)
-    views = np.array([0, *process.side.views], dtype=np.uint32)
+    is_file, is_view = _Among([0, *process.side.files]), _Among([0, *process.side.views])
     last = 0
     for block in process.stored():
         complete = _leading(block["seq"] != 0)
         records = block[:complete]
         last = _check(process.path, records, last)
-        known = (records["call"] < calls) & np.isin(records["file"], files) & np.isin(records["view"], views)
+        known = (records["call"] < calls) & is_file(records["file"]) & is_view(records["view"])
         if process.left_out or not known.all():
             kept = 0 if process.left_out else _leading(known)
             process.left_out += complete - kept
@@ -628,7 +643,8 @@ def _lookup(mapping: Mapping[int, int], ids: npt.NDArray[np.uint32]) -> npt.NDAr
     """``mapping[id]`` for every id."""
     keys = np.array(sorted(mapping), dtype=np.uint32)
     values = np.array([mapping[int(key)] for key in keys], dtype=np.int32)
-    return values[np.searchsorted(keys, ids)]
+    consecutive = len(keys) == int(keys[-1]) + 1
+    return values[ids if consecutive else np.searchsorted(keys, ids)]
 
 
 def _columns(

@@ -39,13 +39,15 @@ from pdla.traces.tables import (
 from pdla.traces.trace import Trace
 
 FORMAT = "pdla trace"
-VERSION = 2
+VERSION = 3
 _CHUNK = 1 << 16
 _TEXT = h5py.string_dtype("utf-8")
 _TIMES = ("t_start", "t_end")
-# Columns stored as differences: from another column, and then each value from the previous one.
+# Columns stored as differences: from another column, and then each value from the previous one, or from the previous
+# one of another column.
 _MINUS = {"t_end": "t_start", "offset": "position", "length": "requested"}
-_DELTA = ("call", "offset", "t_start", "position")
+_DELTA = ("call", "offset", "position")
+_AFTER = {"t_start": "t_end"}
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -90,7 +92,7 @@ def write_blocks(about: Trace, records: Rows, posix: Rows | None, path: str | os
 def _created(path: Path) -> Iterator[h5py.File]:
     """A new file. If HDF5 cannot write at the close, the error is an OSError, not a RuntimeError."""
     try:
-        with h5py.File(path, "w", track_order=True) as file:
+        with h5py.File(path, "w", libver=("v110", "v110"), track_order=True) as file:
             yield file
     except RuntimeError as error:
         raise OSError(str(error)) from None
@@ -382,8 +384,10 @@ def _create_column(group: h5py.Group, name: str, table: Rows) -> h5py.Dataset:
         column.attrs.create("names", [_encode(text) for text in table.names[name]], dtype=_TEXT)
     if name in _TIMES:
         column.attrs["unit"] = "ns"
-    if name in _DELTA:
+    if name in _DELTA or name in _AFTER:
         column.attrs["delta"] = _CHUNK
+    if name in _AFTER:
+        column.attrs["after"] = _AFTER[name]
     return column
 
 
@@ -412,6 +416,8 @@ def _difference(chunk: Columns, name: str) -> npt.NDArray[Any]:
     values = chunk[name]
     if (other := _MINUS.get(name, "")) in chunk:
         values = values - chunk[other]
+    if name in _AFTER:
+        return np.concatenate([values[:1], values[1:] - chunk[_AFTER[name]][:-1]])
     return np.diff(values, prepend=values.dtype.type(0)) if name in _DELTA else values
 
 
@@ -487,7 +493,8 @@ def _read_rows(group: h5py.Group, columns: Mapping[str, str]) -> pd.DataFrame:
 def _read_columns(group: h5py.Group, names: Iterable[str], start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
     """Some rows of these columns as in RECORD_COLUMNS, but categories as codes."""
     bases = {name: group[name].attrs.get("minus") for name in names if _is_stored(group, name)}
-    stored = {name: _read_column(group[name], start, stop) for name in {*bases, *filter(None, bases.values())}}
+    chunks = _Chunks(group, stop)
+    stored = {name: _read_column(chunks, name, start) for name in {*bases, *filter(None, bases.values())}}
     for name, other in bases.items():
         if other:
             stored[name] += stored[other]
@@ -505,13 +512,32 @@ def _is_stored(group: h5py.Group, name: str) -> bool:
     return name not in DOUBTS or name in group
 
 
-def _read_column(dataset: h5py.Dataset, start: int, stop: int) -> npt.NDArray[Any]:
-    rows = int(dataset.attrs.get("delta", 0))
+class _Chunks:
+    """The values of columns as they are stored, up to row ``stop``; each is read once."""
+
+    def __init__(self, group: h5py.Group, stop: int) -> None:
+        self.group = group
+        self._stop = stop
+        self._read: dict[tuple[str, int], npt.NDArray[Any]] = {}
+
+    def values(self, name: str, start: int) -> npt.NDArray[Any]:
+        if (name, start) not in self._read:
+            self._read[name, start] = self.group[name][start : self._stop]
+        return self._read[name, start]
+
+
+def _read_column(chunks: _Chunks, name: str, start: int) -> npt.NDArray[Any]:
+    attributes = chunks.group[name].attrs
+    rows, after = int(attributes.get("delta", 0)), attributes.get("after")
     before = start % rows if rows else 0
-    values: npt.NDArray[Any] = dataset[start - before : stop]
+    values = chunks.values(name, start - before)
     if rows:
         for place in range(0, len(values), rows):
-            np.cumsum(values[place : place + rows], out=values[place : place + rows])
+            part = values[place : place + rows]
+            if after:
+                # The previous row ended so long after it had started.
+                part[1:] += chunks.values(after, start - before)[place : place + rows][:-1]
+            np.cumsum(part, out=part)
     return values[before:]
 
 

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 import pdla
 from pdla.analyzers.analysis import analyze
-from pdla.collectors.tracefile import read_trace, write_trace
+from pdla.collectors import tracefile
+from pdla.collectors.tracefile import Rows, read_trace, stored_trace, write_blocks, write_trace
 from pdla.errors import FormatError, PdlaError
 from pdla.traces.file_views import View
-from pdla.traces.tables import DOUBTS, RECORD_COLUMNS, files_frame, nanoseconds, records_frame, seconds
+from pdla.traces.tables import DOUBTS, OPS, RECORD_COLUMNS, files_frame, nanoseconds, records_frame, seconds
 from pdla.traces.trace import Trace
 from tests.support.handmade_traces import Call, make_trace
 from tests.support.mpi import unavailable
@@ -87,12 +88,13 @@ def test_times_are_kept_to_the_nanosecond(times: list[int]) -> None:
 def test_other_tools_find_columns_names_and_units(tmp_path: Path) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5") as file:
-        assert (file.attrs["format"], file.attrs["version"], file.attrs["ranks"]) == ("pdla trace", 2, 2)
+        assert (file.attrs["format"], file.attrs["version"], file.attrs["ranks"]) == ("pdla trace", 3, 2)
         records = file["records"]
         assert list(records) == [name for name in RECORD_COLUMNS if name not in DOUBTS]
-        assert records["t_start"][()].tolist() == [0, 0, 1_000_000]
+        assert records["t_start"][()].tolist() == [0, -1_000_000, 0]  # since the end of the previous row
         assert records["t_end"][()].tolist() == [1_000_000, 1_000_000, 1_000_000]
         assert (records["t_end"].attrs["minus"], records["t_start"].attrs["delta"]) == ("t_start", 65536)
+        assert records["t_start"].attrs["after"] == "t_end"
         assert records["t_end"].attrs["unit"] == "ns"
         assert [records["op"].attrs["names"][code] for code in records["op"]] == ["read", "write", "read"]
         assert (records["offset"].compression, records["offset"].shuffle) == ("gzip", True)
@@ -120,7 +122,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_when_hdf5_closes_the_file_is_one_line(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         unavailable("to mount a small file system takes root")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48K", "none", tmp_path], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20K", "none", tmp_path], check=True)
     try:
         (tmp_path / "run.h5").write_text("old")
         with pytest.raises(PdlaError, match=r"cannot write .*run\.h5: No space left on device$"):
@@ -172,8 +174,8 @@ def test_an_hdf5_file_of_another_kind_is_one_line(tmp_path: Path) -> None:
 def test_a_newer_format_version_says_to_update(tmp_path: Path) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5", "r+") as file:
-        file.attrs["version"] = 3
-    with pytest.raises(FormatError, match="has format version 3, but this pdla reads up to 2: update pdla"):
+        file.attrs["version"] = 4
+    with pytest.raises(FormatError, match="has format version 4, but this pdla reads up to 3: update pdla"):
         read_trace(tmp_path / "run.h5")
 
 
@@ -241,3 +243,23 @@ def test_a_view_that_reaches_further_than_a_file_can_is_one_line(length: int) ->
     view = View(0, 8, 1 << 62, 16, np.array([1, 2, 24, 0, 8]))
     with pytest.raises(FormatError, match="further than a file can"):
         analyze(make_trace([Call(0, "read", 0, length, view=1)], [view]))
+
+
+def test_some_rows_are_those_of_the_whole_wherever_they_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that overlap, as of threads, in chunks of 7 rows."""
+    monkeypatch.setattr(tracefile, "_CHUNK", 7)
+    choose = np.random.default_rng(1)
+    starts = np.sort(choose.integers(0, 1 << 40, 40))
+    columns = {name: np.zeros(40, dtype="int64") for name in RECORD_COLUMNS}
+    columns |= {"call": np.arange(40), "t_start": starts, "t_end": starts + choose.integers(0, 1 << 38, 40)}
+    columns["position"] = choose.integers(0, 1 << 50, 40)
+    columns["offset"] = columns["position"] + choose.integers(0, 1 << 20, 40)
+    rows = Rows([columns], 40, {"op": OPS, "kind": ["MPI_File_read"]})
+    write_blocks(replace(some_trace(), posix=pd.DataFrame()), rows, None, tmp_path / "run.h5")
+    with stored_trace(tmp_path / "run.h5") as trace:
+        for names in (("t_start",), ("t_end",), ("offset", "t_end", "t_start")):
+            for start, stop in ((0, 40), (0, 7), (3, 5), (6, 8), (7, 14), (13, 39)):
+                got = trace.records.rows_of(start, stop, names)
+                for name in names:
+                    wanted = columns[name][start:stop]
+                    np.testing.assert_array_equal(got[name], wanted / 1e9 if name.startswith("t_") else wanted)
