@@ -224,7 +224,7 @@ def test_a_view_set_again_and_again_is_written_once(recorder: Recorder) -> None:
     assert len(trace.views) == 3
     (side,) = recorder.logs.glob("*/*.side")
     content = side.read_bytes()
-    assert [kind for kind, _ in _entries(content)] == [1, 2, 3, 3]
+    assert [kind for kind, _ in _entries(content)] == [1, 5, 2, 3, 3]
 
 
 def test_another_data_representation_is_recorded_with_unknown_extents(recorder: Recorder) -> None:
