@@ -22,7 +22,7 @@ from benchmarks.contestants import BINARIES
 from benchmarks.results import add_rows, row
 from pdla.cli.launch import find_mpis, preloaded
 from pdla.collectors.rawlog import RawLogs
-from pdla.collectors.tracefile import read_trace
+from pdla.collectors.tracefile import read_trace, stored_trace
 
 HERE = Path(__file__).parent
 INTERPOSE = HERE.parent / "pdla/interpose"
@@ -126,6 +126,12 @@ def packing(program: Path, directory: Path, records: int, rounds: int) -> list[d
     return rows
 
 
+def records_in(trace: Path) -> int:
+    """The number of its records."""
+    with stored_trace(trace) as stored:
+        return stored.rows
+
+
 def waiting(program: Path, directory: Path, rounds: int) -> list[dict[str, Any]]:
     """The rows about what a user waits for after a run of many calls, and the trace of a run of few."""
     output, ended = directory / "run.h5", directory / "ended"
@@ -155,7 +161,7 @@ def waiting(program: Path, directory: Path, rounds: int) -> list[dict[str, Any]]
         for _ in range(rounds):
             subprocess.run(command, capture_output=True, check=True)
             after = time.time() - float(ended.read_text())
-            figures_of.append(after if calls == CALLS else output.stat().st_size / calls)
+            figures_of.append(after if calls == CALLS else output.stat().st_size / records_in(output))
     return [
         row(f"pdla trace after mpiexec, {CALLS:,} calls of {RANKS} ranks", waited, "s", 0.3),
         row(f"strided, {FEW:,} calls of {RANKS} ranks: packed", size, "bytes a record", 2),
