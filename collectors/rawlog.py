@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +40,9 @@ POSIX_MAGIC_1 = b"PDLAPSX1"
 CALLS, FILE, VIEW, POSIX_CALLS, PROGRAM = 1, 2, 3, 4, 5
 COLLECTIVE, NONBLOCKING, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 2, 16, 32, 64, 128, 256
 
+SILENT_SECONDS = 86400.0
+BEGIN_SECONDS = 60.0
+"""So long may pass from the first to the last rank's MPI_Init."""
 _BLOCK = 1 << 16  # records read at a time
 _LARGEST = 2**62  # for a position or a length, so that their sum fits
 _STEADY = 1e-3  # of the rate of a clock
@@ -193,6 +198,31 @@ class _Process:
 def logs_in(directory: Path) -> list[Path]:
     """The logs in a directory, which has one for each node, by their names."""
     return sorted([*directory.glob("*.log"), *directory.glob("*/*.log")], key=lambda path: (path.name, path))
+
+
+def is_over(directory: Path) -> bool:
+    """Whether the program whose processes record into this directory has ended, as far as that can be known.
+
+    A process has, if it exited after MPI_Finalize, or if it is not there any more on this node. On
+    another node it is taken for ended if it has recorded nothing for ``SILENT_SECONDS``.
+    """
+    paths = logs_in(directory)
+    ranks = 0
+    for path in paths:
+        start = _head(path)
+        age = time.time() - path.stat().st_mtime
+        if len(start) < HEADER_SIZE or not start.strip(b"\0"):
+            if age < BEGIN_SECONDS:
+                return False
+            continue
+        header = np.frombuffer(start, dtype=HEADER, count=1)[0]
+        ranks = max(ranks, int(header["ranks"]))
+        here = _text(header["host"]) == socket.gethostname()[:63]
+        gone = not Path(f"/proc/{header['pid']}").exists() if here else age > SILENT_SECONDS
+        if not gone and not (header["finalized"] and header["exited"]):
+            return False
+    newest = max((path.stat().st_mtime for path in paths), default=0.0)
+    return len(paths) >= ranks > 0 or time.time() - newest > BEGIN_SECONDS
 
 
 class RawLogs:

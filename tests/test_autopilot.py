@@ -403,3 +403,19 @@ def test_what_did_not_pay_twice_is_retired_and_a_small_budget_builds_nothing(
     runs.pdla.run("undo", str(number))
     runs.learn("--wait")
     assert runs.kinds()[-1] == "built"
+
+
+def test_a_program_that_a_module_preloads_is_learned_from_by_the_next_verb(runs: Runs) -> None:
+    """PDLA_LEARN=1 and LD_PRELOAD, and no pdla run: recorded, learned from, and served the next time."""
+    library = runs.pdla.run("preload").stdout.strip()
+    variables = {"LD_PRELOAD": library, "PDLA_LEARN": "1", "PDLA_HOME": str(runs.pdla.home)}
+    program = [runs.mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(runs.data), *map(str, SHAPE)]
+    native = runs.mpi.run([*runs.mpi.mpiexec, "-n", "4", *program])
+    for kinds in (["learned", "planned", "built"], ["learned"]):
+        script = ["env", *(f"{name}={text}" for name, text in variables.items()), *program]
+        assert runs.mpi.run([*runs.mpi.mpiexec, "-n", "4", *script]) == native
+        assert len(spool_of(runs.pdla)) == 1
+        runs.pdla.run("learn")
+        assert runs.kinds()[-len(kinds) :] == kinds
+        assert spool_of(runs.pdla) == []
+    assert [one["hit_ratio"] for one in runs.history()] == [0.0, 1.0]

@@ -15,9 +15,11 @@ from pdla.autopilot.judging import Judge
 from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served, this_user
 from pdla.catalog import Catalog, Decision, Pattern
 from pdla.catalog.records import pattern_digest
+from pdla.collectors.rawlog import is_over
 from pdla.errors import BusyError, CatalogError, FormatError, PdlaError, UnfitError
 from pdla.layouts.budget import Budget
 from pdla.replicator.builder import build
+from pdla.replicator.exit_reports import collect
 from pdla.replicator.mapfile import publish
 from pdla.replicator.queued_plans import choice
 from pdla.replicator.throttling import Gate, Limit
@@ -121,6 +123,10 @@ class Learner:
             if spool.is_paused():
                 raise PausedError("learning is paused (pdla resume ends that)")
             self.settle()
+            if run.may_run:
+                if not is_over(run.path / spool.RAW):
+                    continue
+                run = run.adopt(collect(run.path, "").to_json(), self._catalog.url)
             learned += self._take_in_one(run)
             self.retire()
         return learned

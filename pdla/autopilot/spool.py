@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,6 @@ SAMPLE = 8
 """Of steady applications one run of so many is recorded."""
 UNBORN_SECONDS = 60.0
 """A directory without a note that is older was left by a command that was killed before it wrote one."""
-SILENT_SECONDS = 86400.0
-"""A preloaded program on another node that has written nothing for so long has ended."""
 
 
 def directory() -> Path:
@@ -178,7 +176,8 @@ def _made(path: Path) -> Path:
 class Waiting:
     """A run that has ended. ``failed`` is why nothing can be learned from it; empty: something can.
 
-    ``command`` is that of pdla run, empty if the program was preloaded by hand.
+    ``command`` is that of pdla run, empty if the program was preloaded by hand. Such a program
+    ``may_run`` still, until it is adopted.
     """
 
     path: Path
@@ -188,6 +187,16 @@ class Waiting:
     failed: str
     time: datetime
     report: Mapping[str, Any]
+    may_run: bool = False
+
+    def adopt(self, report: Mapping[str, Any], url: str) -> Waiting:
+        """A preloaded program has ended: note what ``pdla run`` would have noted, for the catalog at this URL."""
+        document = {"version": VERSION, "code": 0, "time": self.time.isoformat(), "report": report}
+        note = {"version": VERSION, "catalog": place(url), "command": [], "cluster": "", "recorded": True}
+        for name, values in ((ENDED, document), (NOTE, note)):
+            with replacing(self.path / name, mode=0o600) as path:
+                path.write_text(json.dumps(values))
+        return replace(self, report=report, may_run=False)
 
     @property
     def name(self) -> str:
@@ -247,10 +256,7 @@ def _waiting(path: Path, catalog: str) -> Waiting | None:
     if max(note.get("version", 0), ended.get("version", 0)) > VERSION:
         return None
     if not note:
-        age = time.time() - path.stat().st_mtime
-        if age > UNBORN_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
-        return None
+        return _preloaded(path)
     if note["catalog"] != catalog:
         return None
     failed = "" if ended else "pdla run was killed"
@@ -259,6 +265,19 @@ def _waiting(path: Path, catalog: str) -> Waiting | None:
     when = datetime.fromisoformat(ended["time"]) if ended else datetime.fromtimestamp(path.stat().st_mtime, UTC)
     report = ended.get("report", {})
     return Waiting(path, tuple(note["command"]), note["cluster"], note["recorded"], failed, when, report)
+
+
+def _preloaded(path: Path) -> Waiting | None:
+    """A run of a program that was preloaded by hand; None if nothing is in its directory."""
+    try:
+        began = path.stat().st_mtime
+        if (path / RAW).is_dir():
+            return Waiting(path, (), "", True, "", datetime.fromtimestamp(began, UTC), {}, may_run=True)
+        if time.time() - began > UNBORN_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+    except FileNotFoundError:
+        pass  # another process has removed it
+    return None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,7 +120,7 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     path = trace_of(run.name)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pack(run.path / spool.RAW, path, logs.about.command, os.environ)
+        pack(run.path / spool.RAW, path, shlex.join(run.command or logs.programs[0].words), os.environ)
     with stored_trace(path) as stored:
         source: Trace | StoredTrace = read_trace(path) if stored.rows <= WHOLE else stored
         local = find_local(source.blocks())
@@ -169,7 +170,7 @@ def _logs(run: spool.Waiting) -> RawLogs:
         UnteachableError: nothing, or a process of it failed.
     """
     try:
-        logs = RawLogs(run.path / spool.RAW, " ".join(run.command))
+        logs = RawLogs(run.path / spool.RAW)
     except PdlaError:
         raise UnteachableError("it made no MPI-IO call that could be recorded") from None
     if logs.failed:
