@@ -61,4 +61,9 @@ void posix_link(uint64_t operation);
 void posix_opening(const char *name);
 void posix_opened(const char *path, uint32_t id);
 
+/* ---- learning.c -------------------------------------------------------------------------------------------------- */
+
+/* Heeds PDLA_LEARN, when the library is loaded, before anything else looks at the environment. */
+void learn_unasked(void);
+
 #endif

@@ -10,15 +10,22 @@ struct recorded_file {
     uint32_t id, view; /* for the records */
 };
 
-static bool wanted(void)
+static bool is_traced(void)
 {
     const char *directory = getenv("PDLA_TRACE");
     return directory && *directory;
 }
 
+/* Called when the library is loaded: no other thread looks at the environment. */
+static bool wanted(void)
+{
+    learn_unasked();
+    return is_traced();
+}
+
 static void initialized(void)
 {
-    if (wanted())
+    if (is_traced())
         clocks_align();
     recorder_start();
 }

@@ -122,9 +122,4 @@ void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_h
  * completed them. */
 void requests_forget(mpi_handle file);
 
-/* ---- learning.c -------------------------------------------------------------------------------------------------- */
-
-/* Heeds PDLA_LEARN, before anything else looks at the environment. */
-void learn_unasked(void);
-
 #endif

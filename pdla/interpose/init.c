@@ -13,7 +13,6 @@ static void leave_to_parent(void)
 
 __attribute__((constructor)) static void begin_process(void)
 {
-    learn_unasked();
     const bool observed = interpose_observer.wanted && interpose_observer.wanted();
     if (observed)
         ticks_choose();

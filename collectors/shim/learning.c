@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "calls.h"
+#include "recorder.h"
 
 #define LOG_BYTES "67108864" /* as in pdla/autopilot/spool.py */
 
