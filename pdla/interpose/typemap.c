@@ -351,6 +351,8 @@ void typemap_cursor_init(struct typemap_cursor *cursor, const struct typemap *ma
     cursor->map = map;
     cursor->displacement = displacement;
     cursor->position = position;
+    if (is_one_run(map))
+        return;
     cursor->depth = 0;
     cursor->tile = position / map->root.size;
     cursor->pending = enter_tile(cursor, position - cursor->tile * map->root.size);

@@ -112,7 +112,7 @@ static bool read_prepared(const struct io_call *call, const struct prepared_read
     const bool done = read->memory == NULL ? read_stream(&to, &read->range, call->buffer)
                                            : read_scattered(&read->range, call->buffer, read->memory, read_stream, &to);
     for (uint32_t i = 0; i <= to.runs.components; i++)
-        free(to.runs.each[i].memory);
+        run_free(&to.runs.each[i]);
     free(to.runs.each);
     return done;
 }

@@ -19,6 +19,7 @@
 #include "recovery.h"
 #include "report.h"
 #include "staleness.h"
+#include "step_aside.h"
 #include "storage.h"
 #include "redirection.h"
 #include "write_open.h"
@@ -181,6 +182,7 @@ static struct reader *make_reader(const struct loaded_map *map, const struct map
     }
     reader->source = source;
     reader->progress.end = -1;
+    step_aside_start(reader);
     for (uint32_t i = 0; i < file->replica_count; i++)
         reader->replicas[i].next = -1;
     return reader;

@@ -11,6 +11,7 @@
 #include "replica_choice.h"
 #include "replica_read.h"
 #include "report.h"
+#include "step_aside.h"
 
 /* What a call reads, and from which replica. */
 struct prepared_read {
@@ -124,8 +125,11 @@ static bool read_call(struct io_call *call, int *rc)
     call->joins = collective && call->flags & (CALL_NONBLOCKING | CALL_SPLIT);
     if (why == NULL && (!collective || call->joins) && !reader->independent)
         why = "ranks on several nodes may write to the file";
+    else if (why == NULL && step_aside(reader, call))
+        return false;
     else if (why == NULL)
         served = collective && !call->joins ? read_together(call, rc, &why) : read_alone(call, &why);
+    step_aside_redirected(served);
     if (!served && call->bytes > 0)
         report_passed(reader->source, call->bytes, why);
     call->joins = call->joins && served;

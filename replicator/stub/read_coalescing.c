@@ -178,6 +178,27 @@ enum outcome run_flush(struct runs *runs, struct run *run)
     return DONE;
 }
 
+static bool make_room(struct run *run)
+{
+    const bool single = run->memory == &run->single;
+    const int capacity = run->capacity == 0 ? 1 : single ? 8 : 2 * run->capacity;
+    struct iovec *larger = run->capacity == 0 ? &run->single
+                                              : realloc(single ? NULL : run->memory, (size_t)capacity * sizeof *larger);
+    if (larger == NULL)
+        return false;
+    if (single)
+        larger[0] = run->single;
+    run->memory = larger;
+    run->capacity = capacity;
+    return true;
+}
+
+void run_free(struct run *run)
+{
+    if (run->memory != &run->single)
+        free(run->memory);
+}
+
 enum outcome run_add(struct runs *runs, struct run *run, int64_t offset, int64_t length, char *memory)
 {
     struct iovec *last = run->parts > 0 ? &run->memory[run->parts - 1] : NULL;
@@ -193,14 +214,8 @@ enum outcome run_add(struct runs *runs, struct run *run, int64_t offset, int64_t
             return outcome;
         adjacent = false;
     }
-    if (run->parts == run->capacity) {
-        int capacity = run->capacity == 0 ? 8 : 2 * run->capacity;
-        struct iovec *larger = realloc(run->memory, (size_t)capacity * sizeof *larger);
-        if (larger == NULL)
-            return FAILED_ELSEWHERE;
-        run->memory = larger;
-        run->capacity = capacity;
-    }
+    if (run->parts == run->capacity && !make_room(run))
+        return FAILED_ELSEWHERE;
     if (!adjacent) {
         run->start = offset;
         run->length = 0;

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
-struct iovec;
 struct loaded_map;
 
 struct tally {
@@ -36,7 +36,7 @@ struct run {
     int64_t start, length;
     bool fetched;        /* the kernel was asked to fetch it */
     int parts, capacity;
-    struct iovec *memory;
+    struct iovec *memory, single; /* `memory` is `single`, NULL or allocated */
     struct progress *progress;
     struct tally *tally;
 };
@@ -57,5 +57,6 @@ enum outcome { DONE, FAILED, FAILED_ELSEWHERE };
 enum outcome run_add(struct runs *, struct run *, int64_t offset, int64_t length, char *memory);
 /* Reads what a run has gathered: one request, in as many calls as it takes. */
 enum outcome run_flush(struct runs *, struct run *);
+void run_free(struct run *);
 
 #endif

@@ -8,9 +8,10 @@
 #include "collective_consensus.h"
 #include "interpose.h"
 #include "loadedmap.h"
+#include "quicker_way.h"
 #include "read_coalescing.h"
 
-enum { PASSED_REASONS = 24 };
+enum { PASSED_REASONS = 24, CALL_SIZES = 22 /* each up to twice the one before */ };
 
 /* Calls that were left to the MPI library, for one reason. */
 struct passed {
@@ -41,6 +42,7 @@ struct source {
     uint64_t calls, bytes, nanoseconds; /* redirected */
     struct tally replica, original;
     struct passed passed[PASSED_REASONS];
+    uint64_t aside_calls, aside_bytes; /* left to MPI, which was quicker; atomic */
     uint64_t compared, compared_bytes; /* redirected reads that were compared with the original */
     struct difference difference; /* the first */
     struct source_replica *replicas; /* [file->replica_count] */
@@ -66,6 +68,7 @@ struct reader {
     struct agreement agreement;
     int writes;           /* begun and not ended; atomic */
     struct opened_replica *replicas; /* [file->replica_count] */
+    struct quicker_way quicker[CALL_SIZES]; /* of independent reads; all but atomic members under source->lock */
 };
 
 struct writer; /* writer.h */

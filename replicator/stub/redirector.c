@@ -8,6 +8,7 @@
 #include "read.h"
 #include "report.h"
 #include "staleness.h"
+#include "step_aside.h"
 #include "redirected_call.h"
 #include "redirection.h"
 #include "write_open.h"
@@ -106,6 +107,7 @@ static bool access_data(struct io_call *call, int *rc)
 static void access_end(struct file_handle *handle, unsigned flags)
 {
     critical_requests_served(redirection_of(handle)->critical, false);
+    step_aside_read(reader_of(handle));
     if (flags & CALL_WRITE)
         redirector_write_end(handle);
 }

@@ -120,6 +120,18 @@ static bool better(const struct score *one, const struct score *other)
     return one->continues && !other->continues;
 }
 
+/* Of one run of bytes, and the only replica. RATIONALE: most calls are such, and what a call costs is
+ * dear where everything is in memory. Others are judged. */
+static bool holds_all(const struct reader *reader, const struct extent *run, struct opened_replica *opened)
+{
+    struct piece piece;
+    if (!locate_piece(reader->source->map, replica_of(reader->source, 0), run->offset, run->offset + run->length, &piece)
+        || piece.offset != run->offset || piece.length != run->length)
+        return false;
+    __atomic_store_n(&opened->next, piece.replica_offset + piece.length, __ATOMIC_RELAXED);
+    return true;
+}
+
 int choose_replica(struct reader *reader, const struct view_range *range, int64_t *covered, const char **why)
 {
     const struct source *source = reader->source;
@@ -127,7 +139,9 @@ int choose_replica(struct reader *reader, const struct view_range *range, int64_
     int chosen = -1;
     struct piece piece;
     /* Replicas of other bytes cost no more than this search, however many there are. */
-    int64_t low = first_extent(range, range->position, 1).offset, high = view_range_last(range);
+    const struct extent first = first_extent(range, range->position, range->bytes);
+    const bool one_run = first.length == range->bytes;
+    const int64_t low = first.offset, high = one_run ? low + first.length - 1 : view_range_last(range);
     bool usable = false, whole = true, scattered = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
@@ -136,6 +150,10 @@ int choose_replica(struct reader *reader, const struct view_range *range, int64_
             || freshness_stale(source->map, replica) != STALE_NOT)
             continue;
         usable = true;
+        if (one_run && source->file->replica_count == 1 && holds_all(reader, &first, opened)) {
+            *covered = range->bytes;
+            return 0;
+        }
         if (!locate_piece(source->map, replica, low, high + 1, &piece))
             continue;
         int64_t next, expected = __atomic_load_n(&opened->next, __ATOMIC_RELAXED);

@@ -8,7 +8,10 @@
 #include "replica_choice.h"
 #include "report.h"
 
-enum { BOUNCE_BYTES = 4 << 20 };
+enum {
+    BOUNCE_BYTES = 4 << 20,
+    FEW_RUNS = 5 /* need no allocation */
+};
 
 struct replica_runs {
     struct reader *reader;
@@ -105,7 +108,9 @@ bool replica_read(struct reader *reader, int chosen, const struct view_range *ra
                  .no_nowait = chosen < 0 ? NULL : &reader->replicas[chosen].no_nowait},
     };
     struct runs *runs = &to.runs;
-    if ((runs->each = calloc(runs->components + 1, sizeof *runs->each)) == NULL)
+    struct run few[FEW_RUNS];
+    runs->each = runs->components < FEW_RUNS ? few : malloc((runs->components + 1) * sizeof *runs->each);
+    if (runs->each == NULL)
         return false;
     for (uint32_t i = 0; i < runs->components; i++)
         runs->each[i] = (struct run){.fd = __atomic_load_n(&reader->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
@@ -116,8 +121,9 @@ bool replica_read(struct reader *reader, int chosen, const struct view_range *ra
     const bool read = memory == NULL ? read_stream(&to, range, buffer)
                                      : read_scattered(range, buffer, memory, read_stream, &to);
     for (uint32_t i = 0; i <= runs->components; i++)
-        free(runs->each[i].memory);
-    free(runs->each);
+        run_free(&runs->each[i]);
+    if (runs->each != few)
+        free(runs->each);
     if (to.blame)
         replica_refuse(reader->source, (uint32_t)chosen, "a read from it failed or was short");
     return read;

@@ -102,15 +102,20 @@ void report_opened(const struct loaded_map *map, const char *path, const char *r
     pthread_mutex_unlock(&process.lock);
 }
 
-void add_passed(struct passed *passed, int64_t bytes, const char *why)
+static void add_calls(struct passed *passed, uint64_t calls, uint64_t bytes, const char *why)
 {
     int i = 0;
     while (i < PASSED_REASONS - 1 && passed[i].why != NULL && strcmp(passed[i].why, why) != 0)
         i++;
     if (passed[i].why == NULL)
         passed[i].why = i < PASSED_REASONS - 1 ? why : "other reasons";
-    passed[i].calls++;
-    passed[i].bytes += bytes > 0 ? (uint64_t)bytes : 0;
+    passed[i].calls += calls;
+    passed[i].bytes += bytes;
+}
+
+void add_passed(struct passed *passed, int64_t bytes, const char *why)
+{
+    add_calls(passed, 1, bytes > 0 ? (uint64_t)bytes : 0, why);
 }
 
 void report_passed(struct source *source, int64_t bytes, const char *why)
@@ -256,7 +261,11 @@ static void write_compared(FILE *out, const struct source *source)
 
 static void write_source(FILE *out, struct source *source)
 {
+    const uint64_t aside = __atomic_load_n(&source->aside_calls, __ATOMIC_RELAXED);
     pthread_mutex_lock(&source->lock);
+    if (aside > 0)
+        add_calls(source->passed, aside, __atomic_load_n(&source->aside_bytes, __ATOMIC_RELAXED),
+                  "the original is in memory and quicker");
     fputs("{\"path\":", out);
     write_string(out, map_at(source->map, source->file->path));
     fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)source->calls,

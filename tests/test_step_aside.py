@@ -1,0 +1,107 @@
+"""Where the original is in memory and quicker than its replicas, redirection steps aside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import GCC, Mpi
+
+ROOT = Path(__file__).parents[1]
+ASIDE = "the original is in memory and quicker"
+FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+Phase = tuple[int, int, int, bool]
+"""Calls, ns of each by the replica and by the original, and whether the original is in memory."""
+
+
+Simulate = Callable[..., list[tuple[int, int]]]
+
+
+@pytest.fixture(scope="module")
+def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
+    """For each phase: the calls by the original, and the ns of all."""
+    program = tmp_path_factory.mktemp("quicker") / "quicker_way"
+    subprocess.run([*GCC, *FLAGS, "-o", program, ROOT / "tests/programs/quicker_way.c"], check=True)
+
+    def run(*phases: Phase, wait: int = 4) -> list[tuple[int, int]]:
+        lines = "".join(f"{calls} {replica} {original} {memory:d}\n" for calls, replica, original, memory in phases)
+        said = subprocess.run([program, str(wait)], input=lines, capture_output=True, text=True, check=True).stdout
+        return [(int(original), int(took)) for original, took in (line.split() for line in said.splitlines())]
+
+    return run
+
+
+@pytest.mark.parametrize("calls", [2_000, 100_000, 3_000_000])
+def test_the_quicker_original_is_read_and_trials_cost_less_than_a_hundredth(calls: int, simulate: Simulate) -> None:
+    ((original, took),) = simulate((calls, 2000, 1200, True))
+    assert original > 0.98 * calls
+    assert took <= 1.01 * 1200 * calls
+
+
+@pytest.mark.parametrize("slower", [2, 100, 100_000])
+def test_a_replica_that_is_quicker_is_read_and_trials_cost_less_than_a_hundredth(
+    slower: int, simulate: Simulate
+) -> None:
+    ((original, took),) = simulate((1_000_000, 2000, 2000 * slower, True), wait=512)
+    assert original <= 44
+    assert took <= max(1.01 * 2000 * 1_000_000, 2000 * 1_000_000 + 11 * 2000 * slower)
+
+
+def test_an_original_that_is_not_in_memory_is_never_tried(simulate: Simulate) -> None:
+    assert simulate((1_000_000, 2000, 1200, False)) == [(0, 2000 * 1_000_000)]
+
+
+def test_an_original_that_becomes_slow_is_left_after_some_ticks_of_the_clock(simulate: Simulate) -> None:
+    _, (original, took) = simulate((100_000, 2000, 1200, True), (100_000, 2000, 10_000_000, False))
+    assert original <= 3
+    assert took <= 2000 * 100_000 + 3 * 10_000_000
+
+
+def test_an_original_that_is_in_memory_again_is_read_again(simulate: Simulate) -> None:
+    phases = (10_000, 2000, 1200, True), (10_000, 2000, 10_000_000, False), (200_000, 2000, 1200, True)
+    assert simulate(*phases)[2][0] > 100_000
+
+
+def test_times_that_are_nearly_equal_leave_the_call_to_mpi(simulate: Simulate) -> None:
+    ((original, _),) = simulate((100_000, 2000, 2100, True))
+    assert original > 0.98 * 100_000
+
+
+def read_in_order(mpi: Mpi, directory: Path, library: Path, aside: str) -> tuple[bytes, dict[str, int]]:
+    """What a program read from a file in 1,024 calls, and its calls: redirected ones, and others by reason."""
+    (directory / "reports").mkdir()
+    variables = {"PDLA_MAP": directory / "map", "PDLA_REPORT": directory / "reports", "LD_PRELOAD": library}
+    settings = [f"{name}={value}" for name, value in {**variables, "PDLA_STEP_ASIDE": aside}.items()]
+    program = [directory / "in_order", directory / "original", 1 << 22, 4096]
+    words = [*map(str, mpi.command(1, "env", *settings, *program))]
+    said = subprocess.run(words, env={**os.environ, **mpi.env}, stdout=subprocess.PIPE, check=True).stdout
+    (path,) = (directory / "reports").glob("*.json")
+    (file,) = json.loads(path.read_text())["files"]
+    return said, {"redirected": file["redirected"]["calls"], **{one["why"]: one["calls"] for one in file["passed"]}}
+
+
+@pytest.mark.parametrize("aside", ["0", "1"])
+def test_a_program_reads_the_same_bytes_where_redirection_steps_aside(
+    mpi: Mpi, tmp_path: Path, library: Path, aside: str
+) -> None:
+    mpi.compile(ROOT / "tests/programs/in_order.c", tmp_path / "in_order")
+    content = os.urandom(1 << 22)
+    (tmp_path / "original").write_bytes(content)
+    # Each call takes eight reads of the replica, and one of the original.
+    replica = Replica(len(content), 0, len(content), strips=[512] * 8).build(content, tmp_path / "replica")
+    write_map(tmp_path / "map", [(tmp_path / "original", [replica])])
+    said, calls = read_in_order(mpi, tmp_path, library, aside)
+    assert said == content
+    assert sum(calls.values()) == 1024
+    if aside == "0":
+        assert calls == {"redirected": 1024}
+    else:
+        assert calls["redirected"] >= 4
+        assert calls[ASIDE] >= 256
