@@ -20,19 +20,20 @@ static double seconds(clockid_t clock)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static MPI_File open_file(const char *path)
+static MPI_File open_file(MPI_Comm comm, const char *path)
 {
     MPI_File file;
-    if (MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file) != MPI_SUCCESS)
+    if (MPI_File_open(comm, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file) != MPI_SUCCESS)
         MPI_Abort(MPI_COMM_WORLD, 1);
     return file;
 }
 
 static double opens(const char *path, int count)
 {
+    MPI_Barrier(MPI_COMM_WORLD);
     double start = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < count; i++) {
-        MPI_File file = open_file(path);
+        MPI_File file = open_file(MPI_COMM_WORLD, path);
         MPI_File_close(&file);
     }
     return (seconds(CLOCK_MONOTONIC) - start) / count;
@@ -43,7 +44,7 @@ static double reads(const char *path, int count, int bytes)
 {
     char *buffer = malloc((size_t)bytes);
     double least = 1;
-    MPI_File file = open_file(path);
+    MPI_File file = open_file(MPI_COMM_SELF, path);
     for (int done = 0; done < count; done += ROUND) {
         double start = seconds(CLOCK_THREAD_CPUTIME_ID);
         for (int i = 0; i < ROUND; i++)

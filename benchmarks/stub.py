@@ -27,6 +27,8 @@ from tests.support.mpi import REPOSITORY, build_library
 
 KiB, MiB = 1 << 10, 1 << 20
 PIECE, COLUMNS = 64 * KiB, 4
+OPENING = 8
+"""Ranks that open a file together."""
 
 
 class Bench:
@@ -54,10 +56,12 @@ class Bench:
         """The variables that switch redirection on."""
         return {"LD_PRELOAD": str(self.library), "PDLA_MAP": str(map_file)}
 
-    def compare(self, map_file: Path, *words: object, **variables: str) -> tuple[float, float]:
+    def compare(self, map_file: Path, *words: object, ranks: int = 1, **variables: str) -> tuple[float, float]:
         """The least seconds natively and redirected with these variables, in turn."""
-        redirected = self.redirected(map_file) | variables
-        pairs = [(self.run({}, *words), self.run(redirected, *words)) for _ in range(self.rounds)]
+        pairs = [
+            (self.run({}, *words, ranks=ranks), self.run(self.redirected(map_file) | variables, *words, ranks=ranks))
+            for _ in range(self.rounds)
+        ]
         return min(one for one, _ in pairs), min(other for _, other in pairs)
 
     def row(self, name: str, value: float, unit: str, goal: float | None, baseline: float | None = None) -> None:
@@ -132,6 +136,8 @@ def costs(bench: Bench) -> None:
     for name, file in (("with a replica", own), ("without", other)):
         native, redirected = bench.compare(map_file, file, "opens", 2000)
         bench.row(f"open of a file {name}, 10,000 in the map: more by", (redirected - native) * 1e3, "ms", 1)
+    native, redirected = bench.compare(map_file, own, "opens", 20, ranks=OPENING)
+    bench.row(f"open by {OPENING} ranks of a file with a replica: ratio", redirected / native, "", 1.1)
     for size, count in ((8, 1_000_000), (64 * KiB, 20_000)):
         native, redirected = bench.compare(map_file, other, "reads", count, size)
         bench.row(f"read of {size} bytes of a file without a replica: more by", (redirected - native) * 1e9, "ns", 60)

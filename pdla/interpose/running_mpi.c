@@ -85,6 +85,7 @@ static void set_mpich(struct mpi *mpi)
     mpi->status_ignore = (void *)1;
     mpi->err_io = 32;
     mpi->err_no_space = 36;
+    mpi->thread_multiple = 3;
 }
 
 static void set_openmpi(struct mpi *mpi)
@@ -110,6 +111,7 @@ static void set_openmpi(struct mpi *mpi)
     mpi->status_ignore = NULL;
     mpi->err_io = 35;
     mpi->err_no_space = 41;
+    mpi->thread_multiple = 3;
 }
 
 static void set_abi(struct mpi *mpi)
@@ -133,6 +135,7 @@ static void set_abi(struct mpi *mpi)
     mpi->status_ignore = NULL;
     mpi->err_io = 35;
     mpi->err_no_space = 41;
+    mpi->thread_multiple = 4096;
 }
 
 static bool is_abi(void)
@@ -163,6 +166,7 @@ static void find_calls(struct mpi *mpi)
 {
 #define FIND(call) *(void **)&mpi->call = mpi_symbol("PMPI_" #call)
     FIND(Initialized);
+    FIND(Query_thread);
     FIND(Error_class);
     FIND(Get_library_version);
     FIND(Comm_test_inter);

@@ -31,7 +31,9 @@ struct mpi {
     int count_shift;
     void *status_ignore;   /* also STATUSES_IGNORE */
     int err_io, err_no_space;
+    int thread_multiple; /* MPI_THREAD_MULTIPLE */
     int (*Initialized)(int *);
+    int (*Query_thread)(int *);
     int (*Error_class)(int, int *);
     int (*Get_library_version)(char *, int *);
     int (*Comm_test_inter)(mpi_handle, int *);

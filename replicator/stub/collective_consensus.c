@@ -44,6 +44,34 @@ bool agree_gather(const void *mine, int bytes, void *all, const int *counts, con
     return finish(mpi->Iallgatherv(mine, bytes, mpi->byte, all, counts, places, mpi->byte, comm, &request), &request);
 }
 
+/* A duplicate of MPI_COMM_WORLD for all files; 0: there is none yet. RATIONALE: to duplicate a
+ * communicator takes as long as a tenth of an open. Where one thread at a time calls MPI, all ranks
+ * make the collective calls on different files in the same order. */
+static mpi_handle world_apart;
+
+static bool one_thread_at_a_time(void)
+{
+    int level;
+    return running_mpi()->Query_thread(&level) == 0 && level < running_mpi()->thread_multiple;
+}
+
+bool agree_apart(mpi_handle comm, mpi_handle *apart)
+{
+    const struct mpi *mpi = running_mpi();
+    if (comm != mpi->comm_world || !one_thread_at_a_time())
+        return mpi->Comm_dup(comm, apart) == 0;
+    const bool made = world_apart != 0 || mpi->Comm_dup(comm, &world_apart) == 0;
+    if (made)
+        *apart = world_apart;
+    return made;
+}
+
+void agree_apart_free(mpi_handle *apart)
+{
+    if (*apart != world_apart)
+        running_mpi()->Comm_free(apart);
+}
+
 bool agreement_holds(struct agreement *agreement, unsigned views)
 {
     if (agreement->calls == 0 || agreement->views != views)

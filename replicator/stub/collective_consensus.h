@@ -16,6 +16,10 @@ struct agreement {
  * single rank. The result is false if MPI failed. */
 bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm);
 bool agree_broadcast(void *data, int bytes, mpi_handle comm);
+/* A communicator of the same ranks for agreements on an open file, while other calls of the program
+ * are under way. Collective. False: MPI failed. */
+bool agree_apart(mpi_handle comm, mpi_handle *apart);
+void agree_apart_free(mpi_handle *apart);
 bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm);
 
 /* Whether the last agreement also holds for this collective call, and if so counts the call. It

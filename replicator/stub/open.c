@@ -264,7 +264,7 @@ static void apply_agreement(struct reader *reader, int amode, mpi_handle comm, c
     if (reader->why_not == NULL && !usable)
         reader->why_not = "no replica is usable";
     reader->comm = mpi->comm_null;
-    reader->reads = reader->why_not == NULL && (comm == mpi->comm_null || mpi->Comm_dup(comm, &reader->comm) == 0);
+    reader->reads = reader->why_not == NULL && (comm == mpi->comm_null || agree_apart(comm, &reader->comm));
     if (reader->why_not == NULL && !reader->reads)
         reader->why_not = "the communicator could not be duplicated";
 }
@@ -419,7 +419,7 @@ static void close_reader(struct file_handle *handle)
         replicas_write_end(handle);
     redirection_of(handle)->reader = NULL;
     if (reader->reads && reader->comm != running_mpi()->comm_null)
-        running_mpi()->Comm_free(&reader->comm);
+        agree_apart_free(&reader->comm);
     reader_free(reader);
 }
 

@@ -64,8 +64,8 @@ static enum way other(enum way way)
     return way == REPLICA ? ORIGINAL : REPLICA;
 }
 
-/* RATIONALE: the way in use comes first. Its time tells whether the other way is so slow that one
- * call is enough. */
+/* RATIONALE: the way in use comes first. Its time tells whether the other way is so slow that two
+ * calls are enough. */
 enum way quicker_tries(const struct quicker_way *quicker)
 {
     const enum way used = quicker->way;
@@ -81,7 +81,8 @@ void quicker_timed(struct quicker_way *quicker, enum way way, int64_t nanosecond
     quicker->needed[way]--;
     if (nanoseconds < least[way])
         least[way] = nanoseconds;
-    const bool too_slow = way != used && nanoseconds / TOO_SLOW > least[used];
+    const bool too_slow = quicker->needed[other(used)] <= TRIED_CALLS - COLD_CALLS
+        && least[other(used)] / TOO_SLOW > least[used];
     if (!too_slow && quicker->needed[REPLICA] + quicker->needed[ORIGINAL] > 0)
         return;
     const enum way next = too_slow ? used : way_of(least);

@@ -17,7 +17,8 @@ enum {
     TRIED_CALLS = 4,     /* of either way in a trial */
     SECOND_WAIT = 512,   /* calls after the first trial, of which the next one may slow down TRIED_CALLS */
     LONGEST_WAIT = 1 << 20,
-    TOO_SLOW = 4         /* times the other way */
+    TOO_SLOW = 4,        /* times the way in use: ends a trial, ... */
+    COLD_CALLS = 2       /* ... after this many calls: the first one finds its code and data in no cache */
 };
 #define SLOW_NANOSECONDS INT64_C(16000000) /* some ticks of the clock: what is told from chance */
 
