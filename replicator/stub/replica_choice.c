@@ -124,8 +124,9 @@ static bool better(const struct score *one, const struct score *other)
  * dear where everything is in memory. Others are judged. */
 static bool holds_all(const struct reader *reader, const struct extent *run, struct opened_replica *opened)
 {
+    const struct source *source = reader->source;
     struct piece piece;
-    if (!locate_piece(reader->source->map, replica_of(reader->source, 0), run->offset, run->offset + run->length, &piece)
+    if (!locate_piece(source->map, replica_of(source, 0), run->offset, run->offset + run->length, &piece)
         || piece.offset != run->offset || piece.length != run->length)
         return false;
     __atomic_store_n(&opened->next, piece.replica_offset + piece.length, __ATOMIC_RELAXED);
