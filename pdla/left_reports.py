@@ -24,6 +24,8 @@ from pdla.errors import PdlaError
 VERSION = 1
 NOTE = "run"
 """In the directory for the exit reports of a run: which run that is."""
+RANKS = "ranks"
+"""In the same directory: where the ranks of each MPI program of the run show that they run with pdla's library."""
 DAMAGED = ".damaged"
 """Added to the name of a report that cannot be read: it is kept, and not looked at again."""
 
@@ -139,7 +141,7 @@ def is_left(run: str) -> bool:
 
 def has_reports(directory: Path) -> bool:
     """Whether processes of a run have left, or will leave, something in its directory."""
-    return any(path.name != NOTE for path in directory.iterdir())
+    return any(path.name not in (NOTE, RANKS) for path in directory.iterdir())
 
 
 def _file(run: str) -> Path:

@@ -33,6 +33,7 @@ CASES = {
 """What is counted: a program that reads or writes one file, under a verb of pdla."""
 PLACES = (
     ("map", r"home/replicas\.map(\.\d+\.state)?$"),
+    ("ranks", r"home/run\.[^/]*/ranks"),
     ("report", r"home/run\."),
     ("log", r"\.raw"),
     ("journals", r"home/journals"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from tests.columns import SIDE
 from tests.conftest import PDLA
 from tests.support import documentation_pages as pages
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, other_mpis
-from tests.support.node_cluster import Cluster, node_cluster
+from tests.support.node_cluster import NETWORK, Cluster, node_cluster
 from tests.support.recorded_programs import PROGRAMS
 
 HYDRAS = [available_mpis()[0], debian_mpis()[0], other_mpis()[1]]
@@ -45,7 +47,7 @@ class Launched:
         return [*mpi.mpiexec, *option, agent, "--host", hosts, "--map-by", "ppr:1:node", *rest]
 
     def run(self, mpi: Mpi, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, **mpi.env, **variables}
+        environment = {**os.environ, **mpi.env, **(NETWORK if mpi.name == "mpich" else {}), **variables}
         (node, _) = self.cluster.nodes
         done = subprocess.run(
             node.command(*command), env=environment, capture_output=True, text=True, timeout=100, check=False
@@ -78,19 +80,47 @@ def test_open_mpi_passes_on_what_it_is_told_to(mpi: Mpi, launched: Launched) -> 
     assert launched.seen(mpi, "-x", "PROBE=2") == ["node1: 2", "node2: 2"]
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["unasked", "named"])
-@pytest.mark.parametrize("mpi", OPENMPIS)
-def test_h56_open_mpis_ranks_of_every_node_are_recorded_and_redirected(
-    mpi: Mpi, named: bool, launched: Launched
-) -> None:
-    """Whether pdla's variables are ``named`` by options -x or not."""
+@dataclass(frozen=True)
+class Prepared:
+    """What a program of two nodes needs to run, and what it prints natively."""
+
+    words: list[str | Path]
+    home: Path
+    native: str
+
+
+@pytest.fixture
+def prepared(mpi: Mpi, launched: Launched, tmp_path: Path) -> Prepared:
     shared, upper = launched.cluster.shared, launched.cluster.upper
-    home = launched.cluster.directory / f"{mpi.name}={named}"  # mpirun drops a value with "=" from a list of names
+    home = launched.cluster.directory / f"{tmp_path.name}={mpi.name}"  # mpirun drops "=" from a list of names
     home.mkdir()
     (upper / "matrix").write_bytes(np.random.default_rng(5).bytes(SIDE * SIDE))
     (upper / "result").write_bytes(bytes(SIDE * SIDE))
     words = [mpi.compile(PROGRAMS / "columns.c", home / "columns"), shared / "matrix", shared / "result", str(SIDE)]
-    native = launched.run(mpi, launched.command(mpi, *words)).stdout
+    return Prepared(words, home, launched.run(mpi, launched.command(mpi, *words)).stdout)
+
+
+def build(mpi: Mpi, launched: Launched, prepared: Prepared) -> None:
+    """Replicas of what a trace in the program's directory has."""
+    plan = str(prepared.home / "plan.json")
+    trace = str(prepared.home / "run.h5")
+    for verb in (["plan", trace, "--policy", "ns-pdla", "--simulate", "0", "-o", plan], ["replicate", plan]):
+        launched.run(mpi, [PDLA, *verb], PDLA_HOME=str(prepared.home / "home"))
+
+
+@pytest.mark.parametrize(
+    ("mpi", "named"),
+    [
+        *(pytest.param(*one.values, named, marks=one.marks) for one in OPENMPIS for named in (False, True)),
+        *(pytest.param(*one.values, False, marks=one.marks) for one in HYDRAS),
+    ],
+    ids=lambda value: value.name if isinstance(value, Mpi) else "named" if value else "unasked",
+)
+def test_h56_ranks_of_every_node_are_recorded_and_redirected(
+    mpi: Mpi, named: bool, launched: Launched, prepared: Prepared
+) -> None:
+    """Whether pdla's variables are ``named`` by options -x or not."""
+    words, home, native = prepared.words, prepared.home, prepared.native
 
     def step(*verb: str, passed: str = "") -> subprocess.CompletedProcess[str]:
         options = [word for name in passed.split() for word in ("-x", name)] if named else []
@@ -100,11 +130,28 @@ def test_h56_open_mpis_ranks_of_every_node_are_recorded_and_redirected(
     traced = step("trace", "-o", str(home / "run.h5"), passed="LD_PRELOAD PDLA_TRACE")
     assert traced.stdout == native
     assert "2 ranks, 1,044 calls, 768 KiB moved in 2 files" in traced.stderr
-    step("plan", str(home / "run.h5"), "--policy", "ns-pdla", "--simulate", "0", "-o", str(home / "plan.json"))
-    step("replicate", str(home / "plan.json"))
+    build(mpi, launched, prepared)
     redirected = step("run", passed="LD_PRELOAD PDLA_MAP PDLA_REPORT PDLA_WRITES")
     assert redirected.stdout == native
     assert "512 KiB from replicas" in redirected.stderr
+
+
+@pytest.mark.parametrize("mpi", [HYDRAS[1], OPENMPIS[0]])
+def test_h56_ranks_of_one_node_find_out_that_those_of_the_other_run_without_pdla(
+    mpi: Mpi, launched: Launched, prepared: Prepared
+) -> None:
+    """A script starts mpirun, which passes the variables on to the ranks of its own node only; Hydra is told so."""
+    words = [str(word) for word in launched.command(mpi, *prepared.words)]
+    variables = {"PDLA_HOME": str(prepared.home / "home")}
+    trace = str(prepared.home / "run.h5")
+    launched.run(mpi, [PDLA, "trace", "-o", trace, "--", *words], **variables)
+    build(mpi, launched, prepared)
+    script = prepared.home / "job.sh"
+    passes = [] if mpi.is_openmpi else ["-genvnone"]
+    script.write_text(shlex.join([words[0], *passes, *words[1:]]))
+    done = launched.run(mpi, [PDLA, "run", "--", "sh", str(script)], **variables)
+    assert done.stdout == prepared.native
+    assert "rank 1 of 2 runs without pdla" in done.stderr
 
 
 @pytest.mark.parametrize("mpi", OPENMPIS)

@@ -90,7 +90,7 @@ def test_troubleshooting(directory: Path) -> None:
 
 def test_launchers(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
-    assert followed(HOWTO / "launchers.md", directory, programs) == 5
+    assert followed(HOWTO / "launchers.md", directory, programs) == 6
 
 
 def test_a_darshan_log(directory: Path) -> None:

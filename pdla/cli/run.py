@@ -21,8 +21,13 @@ from pdla.cli.learning import follow, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
 from pdla.errors import PdlaError
-from pdla.left_reports import has_reports, leave, note_run
+from pdla.left_reports import RANKS, has_reports, leave, note_run
 from pdla.units import counted
+
+
+def _is_rank() -> bool:
+    """Whether a launcher started this process, one of several with a directory each, in which ranks would not meet."""
+    return "PMI_RANK" in os.environ or "PMIX_RANK" in os.environ
 
 
 @contextmanager
@@ -39,6 +44,8 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         note_run(reports, command)
+        if not _is_rank():
+            (reports / RANKS).mkdir(mode=0o700)
         yield {"PDLA_MAP": str(map_path()), "PDLA_REPORT": str(reports), "PDLA_WRITES": writes}, reports
     except BaseException:
         if not has_reports(reports):

@@ -72,17 +72,28 @@ bool knows_mpi(void)
     return false;
 }
 
+/* Whether the tools see this call of MPI_Init. */
+static bool initializing(void)
+{
+    const bool watched = enter();
+    if (watched)
+        INTERCEPT(initializing, ());
+    return watched;
+}
+
 static int initialized(bool watched, int rc)
 {
-    if (rc == 0 && watched && knows_mpi())
+    if (rc == 0 && watched && knows_mpi()) {
+        INTERCEPT(initialized, ());
         OBSERVE(initialized, ());
+    }
     return leave(rc);
 }
 
 EXPORT int MPI_Init(int *argc, char ***argv)
 {
     int (*real)(int *, char ***) = REAL(CALL_Init, int *, char ***);
-    bool watched = enter();
+    bool watched = initializing();
     return initialized(watched, real(argc, argv));
 }
 ALIAS(Init)
@@ -90,7 +101,7 @@ ALIAS(Init)
 EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
     int (*real)(int *, char ***, int, int *) = REAL(CALL_Init_thread, int *, char ***, int, int *);
-    bool watched = enter();
+    bool watched = initializing();
     return initialized(watched, real(argc, argv, required, provided));
 }
 ALIAS(Init_thread)

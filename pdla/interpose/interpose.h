@@ -175,6 +175,9 @@ struct interceptor {
     /* When the process begins: whether there is something to intercept. If neither tool has
      * anything to do, only opening() and not_opened() are called. */
     bool (*wanted)(void);
+    /* Around MPI_Init. */
+    void (*initializing)(void);
+    void (*initialized)(void);
     /* Before a real MPI_File_open, on every rank. */
     int (*opening)(struct opening *);
     /* After the open, on every rank, whatever its result (the ranks may agree here), unless MPI

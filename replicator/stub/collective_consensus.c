@@ -1,8 +1,52 @@
 #include "collective_consensus.h"
 
+#include <sched.h>
 #include <string.h>
 
+#include "report.h"
+
 enum { LONGEST = 31 }; /* collective calls without a new agreement */
+enum { PATIENCE_S = 60 };
+
+static __thread struct {
+    const char *file; /* NULL: all ranks are known to come */
+    int rank;
+} opening;
+
+void agree_opening(const char *file, int rank)
+{
+    opening.file = file;
+    opening.rank = rank;
+}
+
+/* RATIONALE: so few of many ranks that their lines can be read, and others than the first, which may
+ * be the one that nobody waits with. */
+static bool speaks(int rank)
+{
+    return (rank & (rank - 1)) == 0;
+}
+
+static void say_waiting(void)
+{
+    if (speaks(opening.rank))
+        print_message("rank %d has waited for %d s for the other ranks that open %s; if some run without pdla, it "
+                      "waits for ever: end the program, and preload pdla in all ranks (docs/howto/launchers.md)",
+                      opening.rank, PATIENCE_S, opening.file);
+}
+
+/* As a wait, but says so if it takes long. */
+static bool wait_noticed(const struct mpi *mpi, mpi_handle *request)
+{
+    const int64_t start = clock_ns();
+    bool said = false;
+    int done = 0;
+    for (; mpi->Test(request, &done, mpi->status_ignore) == 0 && !done; sched_yield())
+        if (!said && clock_ns() - start > PATIENCE_S * INT64_C(1000000000)) {
+            say_waiting();
+            said = true;
+        }
+    return done;
+}
 
 /* RATIONALE: nonblocking calls, and a wait. MPICH's blocking reductions and broadcasts on a node
  * spin without yielding, which takes 10 ms a call if there are more ranks than cores. These take a
@@ -10,6 +54,8 @@ enum { LONGEST = 31 }; /* collective calls without a new agreement */
 static bool finish(int rc, mpi_handle *request)
 {
     const struct mpi *mpi = running_mpi();
+    if (rc == 0 && opening.file != NULL)
+        return wait_noticed(mpi, request);
     return rc == 0 && mpi->Wait(request, mpi->status_ignore) == 0;
 }
 

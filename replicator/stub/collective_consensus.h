@@ -22,6 +22,10 @@ bool agree_apart(mpi_handle comm, mpi_handle *apart);
 void agree_apart_free(mpi_handle *apart);
 bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm);
 
+/* From here on until it is called with NULL, an agreement of this thread that takes a minute says
+ * that `rank` waits for others that open `file`. */
+void agree_opening(const char *file, int rank);
+
 /* Whether the last agreement also holds for this collective call, and if so counts the call. It
  * does not hold after a set_view, nor for reads of a file that ranks on several nodes may write to.
  */

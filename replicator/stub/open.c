@@ -18,6 +18,7 @@
 #include "posix_coherence.h"
 #include "recovery.h"
 #include "report.h"
+#include "roll_call.h"
 #include "staleness.h"
 #include "step_aside.h"
 #include "storage.h"
@@ -25,10 +26,11 @@
 #include "write_open.h"
 #include "writer.h"
 
+/* NULL: nothing is redirected. */
 static const char *map_name(void)
 {
     const char *name = getenv("PDLA_MAP");
-    return name != NULL && *name != '\0' ? name : NULL;
+    return name != NULL && *name != '\0' && roll_call_missing() == NULL ? name : NULL;
 }
 
 /* With equal members, ranks mean the same file in the same state, by the same map. */
@@ -327,6 +329,7 @@ static const char *recover_before_open(const struct opening *opening, int *lock,
         return NULL;
     if (ranks == 1 && deferred_close_error() != 0)
         return DEFERRED_CLOSE_FAILED;
+    agree_opening(roll_call_complete() ? NULL : opening->name, rank);
     char journals[4096];
     const char *ignored;
     const bool keep = rank == 0 && writer_wanted(opening->amode)
@@ -377,7 +380,9 @@ static void redirection_free(struct file_handle *handle)
 
 void redirector_opened(struct opening *opening, struct file_handle *handle)
 {
-    int error = errno;
+    int error = errno, rank;
+    if (roll_call_missing() != NULL && running_mpi()->Comm_rank(opening->comm, &rank) == 0)
+        report_opened(NULL, NULL, roll_call_missing(), rank);
     if (handle != NULL && (map_name() == NULL || !redirection_make(handle)))
         handle = NULL;
     if (map_name() != NULL)
@@ -391,6 +396,7 @@ void redirector_opened(struct opening *opening, struct file_handle *handle)
 
 void redirector_not_opened(struct opening *opening)
 {
+    agree_opening(NULL, 0);
     if (opening->notes[NOTE_LOCK] >= 0)
         close((int)opening->notes[NOTE_LOCK]);
     opening->notes[NOTE_LOCK] = -1;

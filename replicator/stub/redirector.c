@@ -7,6 +7,7 @@
 #include "open.h"
 #include "read.h"
 #include "report.h"
+#include "roll_call.h"
 #include "staleness.h"
 #include "step_aside.h"
 #include "redirected_call.h"
@@ -133,6 +134,8 @@ static int before_size(struct file_handle *handle, bool together)
 
 const struct interceptor interpose_interceptor = {
     .wanted = wanted,
+    .initializing = roll_call_begin,
+    .initialized = roll_call_end,
     .opening = redirector_opening,
     .opened = redirector_opened,
     .not_opened = redirector_not_opened,

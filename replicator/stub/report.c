@@ -74,8 +74,10 @@ static void begin_report(void)
 static void print_refusal(const char *path, const char *refusal)
 {
     static bool printed;
-    bool none_yet = getenv("PDLA_REPORT") != NULL && access(path, F_OK) != 0 && errno == ENOENT;
-    if (!printed && !none_yet)
+    bool none_yet = path != NULL && getenv("PDLA_REPORT") != NULL && access(path, F_OK) != 0 && errno == ENOENT;
+    if (!printed && path == NULL)
+        print_message("nothing is redirected, because %s", refusal);
+    else if (!printed && !none_yet)
         print_message("nothing is redirected, because the map %s (PDLA_MAP) cannot be used: %s", path, refusal);
     printed = printed || !none_yet;
 }

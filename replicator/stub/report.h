@@ -9,7 +9,8 @@
 /* The source of `file`, made at its first open. NULL: out of memory. */
 struct source *report_source(const struct loaded_map *, const struct map_file *);
 /* Notes that `rank` of a communicator opened an MPI file with the map at `path`. `refusal`: why the
- * map cannot be used, or NULL. Rank 0 of the program prints that once on standard error. */
+ * map cannot be used, or NULL. Rank 0 of the program prints that once on standard error. `path`
+ * NULL: nobody looked at a map. */
 void report_opened(const struct loaded_map *map, const char *path, const char *refusal, int rank);
 /* Prints one line on standard error with one write. Bytes that cannot be printed are escaped as by
  * pdla.units.shown(). */
