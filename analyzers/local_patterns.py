@@ -147,9 +147,9 @@ class _Rank:
     def add(self, items: Items, last: bool) -> None:
         """Add the items of the rank's next block."""
         items = joined([*self._tail, items])
-        nests, of, rest = final_nests(items, last)
+        nests, done, of, rest = final_nests(items, last)
         self._tail = [rest]
-        self._fresh.append(_born(nests, items.take(np.arange(len(of))), of, self._ancestry))
+        self._fresh.append(_born(nests, done, of, self._ancestry))
         if sum(map(len, self._fresh)) > self._held:
             self._sift()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdla.analyzers.interleaved_streams import weave
 from pdla.analyzers.linear_growth import continued_growing
-from pdla.analyzers.pattern_items import Items
+from pdla.analyzers.pattern_items import Items, Rows, sorted_by
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.analyzers.templates import Nests, match_shapes
 from pdla.analyzers.whole_cycles import in_cycles
@@ -62,7 +62,7 @@ def _woven(nests: Items, of: Int64Array) -> tuple[Items, Int64Array]:
     found = weave(Nests(nests.start, nests.shape, np.arange(len(nests)), nests.shapes), nests.sequence)
     if len(found.start) == len(nests):
         return replace(nests, lane=found.lane), of
-    order = np.argsort(found.nest, kind="stable")
+    order = sorted_by(found.nest)
     heads = np.flatnonzero(np.diff(found.nest[order], prepend=-1))
     rows = replace(
         nests,
@@ -82,8 +82,8 @@ def pieces(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array
     Only neighbourhood joins a couple. A couple that is a single item, made by one call through a
     view, is left whole. Pieces are in the order of their first items.
     """
-    order = np.argsort(of, kind="stable")
-    row, size = of[order], items.size[order]
+    order = sorted_by(of)
+    row, size, places = of[order], items.size[order], np.arange(len(of))[order]
     heads = np.flatnonzero(np.diff(row, prepend=-1))
     before = np.cumsum(size) - size
     before -= np.repeat(before[heads], np.diff(np.append(heads, len(row))))
@@ -104,7 +104,7 @@ def pieces(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array
         bound=second,
         place=rows.place[:0],
     )
-    by_first = np.argsort(order[heads])
+    by_first = np.argsort(places[heads])
     found.bound[by_first[1:]] &= whole[by_first[1:]] == whole[by_first[:-1]]
     place = np.empty_like(by_first)
     place[by_first] = np.arange(len(by_first))
@@ -113,8 +113,8 @@ def pieces(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array
     return found.take(by_first), whole[by_first], piece
 
 
-def final_nests(items: Items, last: bool) -> tuple[Items, Int64Array, Items]:
-    """The nests at the beginning of sequences that are final, for each item in them its nest, and the other items.
+def final_nests(items: Items, last: bool) -> tuple[Items, Items, Int64Array, Items]:
+    """The nests at the beginning of sequences that are final, the items in them, their nests, and the other items.
 
     The other items are matched again with what follows: from the last turn on of a nest that seems
     to go on, with items that could be the beginning of its next turn. If the sequences end here
@@ -122,11 +122,14 @@ def final_nests(items: Items, last: bool) -> tuple[Items, Int64Array, Items]:
     them at the end.
     """
     rows, of = near(items)
-    used = np.ones(len(items), np.bool_)
+    done, rest = items, items.take(slice(0))
     if not last and len(items):
         rows, of, used = _before_last_turn(items, of, rows)
-    found, _, piece = pieces(items.take(used), of[used], rows)
-    return found, piece, items.take(~used)
+        end = np.count_nonzero(used)
+        first: Rows = slice(end) if used[:end].all() else used
+        done, of, rest = items.take(first), of[first], items.take(~used)
+    found, _, piece = pieces(done, of, rows)
+    return found, done, piece, rest
 
 
 def _before_last_turn(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array, BoolArray]:

@@ -14,6 +14,8 @@ from pdla.model import Int64Array, Nest
 from pdla.traces.blocks import TOO_FAR, Block
 
 FloatArray = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64 | np.bool_] | slice
+"""Some of several rows, in some order. With a slice they are not copied."""
 _NONE = np.empty(0, np.int64)
 _COLUMNS = ("stride", "count", "size", "bytes", "growth")
 
@@ -30,7 +32,7 @@ class Tally:
     low: Int64Array
     high: Int64Array
 
-    def take(self, rows: npt.NDArray[np.int64 | np.bool_]) -> Tally:
+    def take(self, rows: Rows) -> Tally:
         """Some of the items."""
         return Tally(*(getattr(self, column.name)[rows] for column in fields(self)))
 
@@ -97,7 +99,7 @@ class Items:
         """Number of accesses in each item."""
         return self.shapes.size[self.shape]
 
-    def take(self, rows: npt.NDArray[np.int64 | np.bool_]) -> Items:
+    def take(self, rows: Rows) -> Items:
         """Some of the items."""
         return replace(
             self,
@@ -147,6 +149,18 @@ def numbered(*keys: Int64Array) -> Int64Array:
     for key in keys:
         begins[1:] |= key[1:] != key[:-1]
     return np.cumsum(begins)
+
+
+def sorted_by(*keys: Int64Array) -> Rows:
+    """The rows in the order of the last key, then of the one before it, and so on: all of them, if they are already.
+
+    Most are, and then nothing needs to be moved.
+    """
+    rising, equal = np.ones(max(len(keys[0]) - 1, 0), np.bool_), np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in reversed(keys):
+        rising &= ~equal | (key[1:] >= key[:-1])
+        equal &= key[1:] == key[:-1]
+    return slice(None) if rising.all() else np.lexsort(keys)
 
 
 def spread(start: Int64Array, count: Int64Array) -> Int64Array:
@@ -265,22 +279,15 @@ def joined(parts: Sequence[Items]) -> Items:
             strict=True,
         )
     )
-    order = np.lexsort((lane, stream, rank))
-    rank, stream, lane = rank[order], stream[order], lane[order]
+    order = sorted_by(lane, stream, rank)
+    rank, stream = rank[order], stream[order]
     sequence = numbered(rank, stream)
     heads = np.flatnonzero(np.diff(sequence, prepend=-1))
-    return Items(
-        rank[heads],
-        stream[heads],
-        sequence,
-        lane,
-        start[order],
-        np.concatenate(numbers)[order],
-        shapes,
-        Tally.joined([part.tally for part in parts]).take(order),
-        bound[order],
-        place[order] if len(place) else place,
+    tally = Tally.joined([part.tally for part in parts])
+    found = Items(
+        rank[heads], stream[heads], sequence, lane, start, np.concatenate(numbers), shapes, tally, bound, place
     )
+    return replace(found.take(order), sequence=sequence)
 
 
 def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int64Array]]:

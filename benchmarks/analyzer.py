@@ -31,6 +31,9 @@ from pdla.traces.tables import OPS, RECORD_COLUMNS, files_frame
 from pdla.traces.trace import Trace
 
 KIB, RANKS, REPETITIONS = 1 << 10, 8, 5
+TURN = 1000
+"""Calls with steps that grow, before these begin again."""
+
 BUILD = Path(__file__).resolve().parent.parent / "build"
 KINDS = ("MPI_File_read_at",)
 
@@ -62,7 +65,11 @@ def speed(name: str, make: Callable[[int], Trace], records: int, baseline: float
 
 
 def write_streamed(name: str, records: int, path: Path) -> None:
-    """The reads of ``regular`` or ``random`` (each anywhere) as a trace file, written a million at a time."""
+    """Reads as a trace file, written a million at a time.
+
+    They are those of ``regular`` or ``random`` (each anywhere), ``interleaved`` (each rank reads two
+    parts of the file in turn) or ``growing`` (from each read to the next it is farther).
+    """
 
     def blocks() -> Iterator[dict[str, Any]]:
         of_rank = records // RANKS
@@ -73,6 +80,11 @@ def write_streamed(name: str, records: int, path: Path) -> None:
                 place = call // 4 * 4 * RANKS + rank * 4 + call % 4
                 if name == "random":
                     place = generator.integers(0, records, len(call))
+                elif name == "interleaved":
+                    place = (rank + call % 2 * RANKS) * of_rank + call // 2
+                elif name == "growing":
+                    turn = call % TURN
+                    place = (rank * of_rank + call) // TURN * TURN**2 + turn * (turn + 1) // 2
                 given = {
                     "call": call,
                     "offset": place * 16 * KIB,
@@ -105,7 +117,7 @@ def streamed(most: int, directory: Path) -> list[dict[str, Any]]:
     """Rows for trace files of 10^5 to ``most`` records, and their plot."""
     sizes = [10**power for power in range(5, 12) if 10**power <= most]
     rows, lines = [], {}
-    for name in ("regular", "random"):
+    for name in ("regular", "random", "interleaved", "growing"):
         points = []
         for records in sizes:
             path = directory / f"{name}.h5"

@@ -148,6 +148,17 @@ def test_no_access_is_lost_or_out_of_order_in_its_nest(
     assert local.shapes.size[local.column("shape")].sum() + local.strays["requests"].sum() == len(accesses)
 
 
+@pytest.mark.parametrize("rows", [7, 50])
+def test_the_accesses_of_signatures_are_known_if_a_rank_with_several_streams_is_cut_into_blocks(rows: int) -> None:
+    calls = [Call(0, op, start + 64 * turn, 8) for turn in range(60) for op, start in (("read", 0), ("write", 10**6))]
+    trace = make_trace(calls)
+    accesses, ancestry = trace.accesses(), Ancestry()
+    local = find_local(trace.blocks(rows=rows), ancestry)
+    for row, nest in zip(local.table.itertuples(), nests_of(local), strict=True):
+        mine = accesses[ancestry.owners() == row.place]
+        assert mine["offset"].tolist() == nest.expand()[0].tolist()
+
+
 def test_random_offsets_are_dropped_as_they_come() -> None:
     offsets = np.random.default_rng(0).integers(0, 2**40, 5000).tolist()
     trace = make_trace([Call(0, "read", offset, 8) for offset in offsets])
