@@ -38,7 +38,8 @@ def writes_are_noted() -> bool:
 
 def writes_wait() -> bool:
     """Whether there are journals: then redirected or cached writes may wait for write-back."""
-    return any((map_path().parent / JOURNALS).glob("*/*.journal"))
+    journals = map_path().parent / JOURNALS
+    return any(path.is_file() for form in ("*/*.journal/*.journal", "*/*.journal") for path in journals.glob(form))
 
 
 def pools_directory() -> Path:

@@ -133,8 +133,8 @@ def _node(path: Path) -> str:
 
 
 def logs_in(directory: Path) -> list[Path]:
-    """The logs that processes have left in the directory of a run."""
-    return sorted(directory.glob(f"*{SUFFIX}"))
+    """The logs that processes have left in the directory of a run, in those of their nodes."""
+    return sorted(directory.rglob(f"*{SUFFIX}"))
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[dict[Path, CriticalLog], list[str]]:

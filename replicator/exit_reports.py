@@ -240,13 +240,14 @@ class RunReport:
 
 
 def collect(directory: Path, command: str) -> RunReport:
-    """Merge the reports that the processes of ``command`` left in ``directory`` (one JSON object in each file).
+    """Merge the reports that the processes of ``command`` left in ``directory`` (one JSON object in each file,
+    in a directory of its node).
 
     Damaged reports are counted and skipped. A killed process leaves a report that has no final name
     yet.
     """
     processes, unreadable = [], 0
-    for path in sorted(directory.glob("*.json")):
+    for path in sorted(directory.rglob("*.json")):
         try:
             process = json.loads(path.read_bytes())
             if process["version"] != VERSION:
@@ -274,7 +275,7 @@ def collect(directory: Path, command: str) -> RunReport:
         generation=max((int(head["generation"]) for head in heads), default=0),
         map=dict(sorted(Counter(str(head["map"]) for head in heads).items())),
         unreadable=unreadable,
-        killed=len(list(directory.glob(".*.part"))),
+        killed=len(list(directory.rglob(".*.part"))),
         seconds=max((float(head["seconds"]) for head in heads), default=0.0),
         files=tuple(_merge_files(files) for _, files in sorted(by_path.items())),
         writes=tuple(_merge_written(files) for _, files in sorted(written.items())),

@@ -231,9 +231,19 @@ def _entries(rows: np.ndarray[Any, Any]) -> tuple[Int64Array, np.ndarray[Any, np
     return np.stack([places, starts, starts + lengths], axis=1), whole
 
 
-def paths_in(directory: Path) -> list[Path]:
-    """The journals in a directory, which need not exist."""
-    return sorted(directory.glob(f"*{SUFFIX}"))
+def nodes_in(directory: Path) -> list[Path]:
+    """The directories of nodes in a directory of journals, which need not exist."""
+    return sorted(path for path in directory.glob(f"*{SUFFIX}") if _is_node(path))
+
+
+def _is_node(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def paths_in(directory: Path, ending: str = SUFFIX) -> list[Path]:
+    """The journals in a directory and in those of nodes there. Version 0.2.0 put all of them into the directory."""
+    found = [path for path in directory.glob(f"*{ending}") if not _is_node(path)]
+    return sorted(found) + [path for node in nodes_in(directory) for path in sorted(node.glob(f"*{ending}"))]
 
 
 def bytes_waiting(directory: Path) -> tuple[dict[int, int], bool]:

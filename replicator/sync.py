@@ -25,7 +25,7 @@ from pdla.replicator.cache_sync import InCaches
 from pdla.replicator.identity import birth_of, identity_of, leased
 from pdla.replicator.intent import NAME as INTENT
 from pdla.replicator.intent import HeldIntent, Intent, read_intent
-from pdla.replicator.journals import UNFINISHED, Journal, locked, paths_in, read_journal, set_home
+from pdla.replicator.journals import UNFINISHED, Journal, locked, nodes_in, paths_in, read_journal, set_home
 from pdla.replicator.mapfile import fold
 from pdla.replicator.replica_sync import InReplicas
 from pdla.replicator.write_targets import directories_in, replicas_of
@@ -313,9 +313,14 @@ def _remove(directory: Path, journals: Sequence[Journal], kept: Mapping[Path, in
     for path, cache in caches.items():
         if path not in kept:
             cache.unlink(missing_ok=True)
-    for path in (*paths_in(directory), *directory.glob(f"*{UNFINISHED}")):
+    for path in (*paths_in(directory), *paths_in(directory, UNFINISHED)):
         if path not in kept:
             path.unlink(missing_ok=True)
+    for node in nodes_in(directory):
+        try:
+            node.rmdir()
+        except OSError:  # some of its journals stay
+            sync_directory(node)
     # RATIONALE: if the intent went first, the remaining journals would take the write-back for
     # somebody else's change.
     sync_directory(directory)

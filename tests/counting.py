@@ -41,7 +41,7 @@ PLACES = (
     ("cache", r"ssd0/pdla-"),
     ("original", r"/data$"),
 )
-REDUCTIONS, TREES = ("Iallreduce", "Comm_dup"), ("Ibcast",)
+REDUCTIONS, TREES, SINGLE = ("Iallreduce", "Comm_dup"), ("Ibcast",), ("Isend", "Irecv")
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,8 @@ def counts(path: Path, ranks: int) -> Counter[str]:
         what, rest = line.split(" ", 1)
         if what == "mpi":
             call, given, gotten = rest.split()
-            if call == "Isend":
-                continue  # of the MPI library itself
-            messages = 2 * trees if call in REDUCTIONS else trees if call in TREES else ranks - 1
+            each = {**dict.fromkeys(REDUCTIONS, 2 * trees), **dict.fromkeys(TREES, trees), **dict.fromkeys(SINGLE, 1)}
+            messages = each.get(call, ranks - 1)
             found += Counter({"MPI calls": 1, "MPI messages at most": messages, "MPI bytes": int(given) + int(gotten)})
             continue
         place = next((name for name, pattern in PLACES if re.search(pattern, rest)), "")

@@ -152,7 +152,7 @@ class Round:
         if mode == "liu":
             self.lift()
         self.kill(self.launch(mode, *steps), self.choose.uniform(0, 0.4))
-        journals = self.directory.glob("home/journals/cache-*/*.journal")
+        journals = self.directory.glob("home/journals/cache-*/*.journal/*.journal")
         self.waited = any(len(read_journal(path).entries) for path in journals)
         for _ in range(self.choose.choice([0, 0, 1, 2])):
             # What brings home is killed, too. It must not write: whoever reads only brings home.
@@ -181,7 +181,7 @@ class Round:
         # On SSD servers there is a directory for each, and beside them logs of what was critical, and service times.
         logs = (".cdt", ".times", ".loads")
         files = [path for path in self.directory.glob("cache/**/*") if path.is_file() and path.suffix not in logs]
-        left = [*files, *self.directory.glob("home/journals/cache-*/*.journal")]
+        left = [*files, *self.directory.glob("home/journals/cache-*/*.journal/*.journal")]
         what = f"{wrong}; left {len(left)}" if wrong or left else ""
         return f"{how} {mode} {' '.join(steps)}: {what}" if what else ""
 

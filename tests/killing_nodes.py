@@ -1,6 +1,6 @@
 """Kill a node at each stage of the loop, its processes and its link: nothing that native runs keep is lost.
 
-python -m tests.killing_nodes [ROUNDS] [SEED]
+python -m tests.killing_nodes [ROUNDS] [SEED] [STAGE]...
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from tests.support.node_cluster import node_cluster
 
 STEPS = ("write:0", "apart:3", "sync", "size", "write:1", "size", "nap:400")
 MODES = ("close", "lease", "e10", "e10 at the close", "e10 exchanged", "e10 deferred")
-STAGES = ("trace", "analyze", "replicate", "daemon", *MODES)
+AT_THE_CLOSE = ("e10 exchanged", "e10 deferred")
+"""Modes in which the node is killed also while the program closes the file, and while closed files come home."""
+CLOSING = " at its close"
+STAGES = ("trace", "analyze", "replicate", "daemon", *MODES, *(f"{mode}{CLOSING}" for mode in AT_THE_CLOSE))
 KILLED = 1
 """The node that is killed; commands are given on node 0, whose launcher sees that."""
 
@@ -54,11 +57,15 @@ class Killing:
         rounds = {"trace": self.of_trace, "analyze": self.of_analyze, "replicate": self.of_replicate}
         if stage in rounds:
             return rounds[stage](seconds)
-        return self.of_daemon(seconds) if stage == "daemon" else self.of_run(stage, seconds, crashed)
+        return self.of_daemon(seconds) if stage == "daemon" else self.of_run(stage, seconds, crashed=crashed)
 
     def begun(self) -> bool:
         """The ranks of both nodes have opened the file."""
         return all(path.exists() and path.stat().st_size > 0 for path in self.outs())
+
+    def closes(self) -> bool:
+        """A rank has made its last call before it closes the file."""
+        return any(path.exists() and path.read_text().count("size") == STEPS.count("size") for path in self.outs())
 
     def forget(self) -> None:
         for path in self.outs():
@@ -144,17 +151,18 @@ class Killing:
             if one["original"].endswith("/data"):
                 self.loop.run(PDLA, "rm", str(one["id"]))
 
-    def of_run(self, mode: str, seconds: float, crashed: bool) -> str:
+    def of_run(self, stage: str, seconds: float, *, crashed: bool) -> str:
         """Each call that returned is in the file after a sync on each node, or, if the node crashed, each synced one.
 
         A crash may lose what was not synced, natively too: `pdla sync` names it, and drops it if told so. What waits
         on another node makes a sync fail until that node has made its own.
         """
-        loop = self.loop
+        loop, mode = self.loop, stage.removesuffix(CLOSING)
         loop.clear()
         self.forget()
-        words = (PDLA, "run", *loop.options(mode), "--", *loop.writer(*STEPS))
-        code = self.killed(*words, ready=self.begun, seconds=seconds)
+        closing = stage.endswith(CLOSING)
+        words = (PDLA, "run", *loop.options(mode), "--", *loop.writer(*(STEPS[:-1] if closing else STEPS)))
+        code = self.killed(*words, ready=self.closes if closing else self.begun, seconds=seconds)
         self.restart(crashed)
         said = [path.read_text().split("\n") for path in self.outs()]
         for number in range(len(loop.cluster.nodes)):
@@ -185,6 +193,7 @@ class Killing:
 def main(words: Sequence[str]) -> None:
     """Kill so many times, at random moments."""
     rounds, seed = int(words[0]) if words else 50, int(words[1]) if len(words) > 1 else random.randrange(10**6)
+    stages = words[2:] or STAGES
     choose = random.Random(seed)
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
@@ -192,8 +201,9 @@ def main(words: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as directory, node_cluster(Path(directory), 2) as cluster:
         killing = Killing(Loop(cluster, mpi, f"sqlite:///{directory}/catalog.db", 1))
         for number in range(rounds):
-            stage, crashed = choose.choice(STAGES), choose.random() < 0.3
-            seconds = choose.uniform(0, 0.8 if stage in ("analyze", "replicate", "daemon") else 0.3)
+            stage, crashed = choose.choice(stages), choose.random() < 0.3
+            longest = 0.8 if stage in ("analyze", "replicate", "daemon") else 0.05 if stage.endswith(CLOSING) else 0.3
+            seconds = choose.uniform(0, longest)
             print(f"{number}: {stage}, {seconds:.3f} s{', crashed' if crashed else ''}", end=": ", flush=True)
             print(killing.round(stage, seconds, crashed=crashed), flush=True)
 

@@ -146,7 +146,7 @@ def redirected_in(reports: Path) -> bool:
     """Whether any rank redirected a byte."""
     files: Iterable[dict[str, Any]] = (
         file[key]
-        for path in reports.glob("*.json")
+        for path in reports.glob("*/*.json")
         for part, key in (("files", "redirected"), ("writes", "redirected"), ("caches", "written"))
         for file in json.loads(path.read_text())[part]
     )

@@ -75,7 +75,7 @@ def look(mpi: Mpi, library: Path, directory: Path, words: list[str], *more: str)
         mpi.run(mpi.command(2, "env", *(settings if mode != "native" else []), *words, place, place / "out", *more))
         seen.said[mode] = [line for rank in range(2) for line in (place / f"out.{rank}").read_text().splitlines()]
         seen.written[mode] = [(place / "written").read_bytes(), without_holes((place / "grown").read_bytes())]
-        reports = [json.loads(path.read_text()) for path in (place / "reports").glob("*.json")]
+        reports = [json.loads(path.read_text()) for path in (place / "reports").glob("*/*.json")]
         seen.read[mode] = sum(file["replica"]["bytes"] for report in reports for file in report["files"])
         planned = sum(file["redirected"]["bytes"] for report in reports for file in report["writes"])
         caches = [cache for report in reports for cache in report["caches"]]

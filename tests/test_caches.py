@@ -69,7 +69,7 @@ class Case:
 
     @property
     def journals(self) -> list[Path]:
-        return sorted((self.directory / "home/journals").glob("cache-*/*.journal"))
+        return sorted((self.directory / "home/journals").glob("cache-*/*.journal/*.journal"))
 
     def variables(self, flush: str, **hints: str) -> dict[str, str]:
         home = self.directory / "home"
@@ -103,7 +103,7 @@ class Case:
             command, env={**os.environ, **self.mpi.env}, capture_output=True, text=True, timeout=120, check=False
         )
         assert fails or ran.returncode == 0, ran.stderr
-        reports = [json.loads(path.read_text()) for path in sorted((self.directory / "reports").glob("*.json"))]
+        reports = [json.loads(path.read_text()) for path in sorted((self.directory / "reports").glob("*/*.json"))]
         return Ran(
             [path.read_text() for path in sorted(self.directory.glob("out.*"))],
             self.original.read_bytes() if self.original.exists() else b"",

@@ -217,7 +217,7 @@ def test_a_writer_beside_a_reader(case: Case) -> None:
             3, "env", *words, case.program, case.original, case.directory / "writer", "write:1", "write:9"
         )
         subprocess.run(command, env={**os.environ, **case.mpi.env}, check=True, capture_output=True)
-        reports = [json.loads(path.read_text()) for path in (case.directory / "reports").glob("*.json")]
+        reports = [json.loads(path.read_text()) for path in (case.directory / "reports").glob("*/*.json")]
         assert sum(cache["written"]["bytes"] for report in reports for cache in report["caches"]) == 6 * CALL
         assert case.journals == files(case) == []
     mixed = seen(case)

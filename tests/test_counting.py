@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tests.counting import Counted, Counting, growth
@@ -46,12 +47,27 @@ def test_a_rank_that_records_makes_two_files_in_a_directory_of_its_node(tmp_path
         assert one.most["MPI calls"] == 0
 
 
-def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node_and_knows_all_ranks(tmp_path: Path) -> None:
-    """Here all ranks are on one node."""
+def of_writes(found: list[Counted]) -> dict[str, str]:
+    """How counts of a rank grow. Who makes the directory of the node's journals depends on when the ranks come."""
+    assert all(one.most["create journals"] <= 3 and one.most["change journals"] <= 6 for one in found)
+    varied = ("create journals", "change journals")
+    return {key: how for key, how in growing(found, "most").items() if key not in varied}
+
+
+def test_a_rank_that_redirects_its_writes_opens_the_journals_of_its_node(tmp_path: Path) -> None:
+    """Here all ranks are on one node. What it asks of MPI grows by the logarithm."""
+    found = counted("close", tmp_path)
+    of_mpi = dict.fromkeys(("MPI bytes", "MPI calls", "MPI messages at most"), "log n")
+    assert of_writes(found) == {**of_mpi, "open journals": "n"}
+    assert all(one.most["open journals"] <= one.ranks + 1 for one in found)
+
+
+def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node(tmp_path: Path) -> None:
+    """What it tells and hears of pieces is of 1,024 at most, for each step of a tree."""
     found = counted("e10", tmp_path)
-    of_a_node = {"open journals": "n", "open cache": "n"}
-    expected = {**of_a_node, "stat ranks": "log n", "MPI bytes": "n", "MPI messages at most": "n"}
-    assert growing(found, "most") == expected
+    of_mpi = dict.fromkeys(("MPI calls", "MPI messages at most"), "log n")
+    assert of_writes(found) == {**of_mpi, "MPI bytes": "n", "open journals": "n", "open cache": "n"}
     assert [one.most["open cache"] for one in found] == [ranks - 1 for ranks in RANKS]
-    bytes_of_a_rank = (found[-1].most["MPI bytes"] - found[0].most["MPI bytes"]) / (RANKS[-1] - RANKS[0])
-    assert bytes_of_a_rank < 1024
+    piece, pieces = 24, 8
+    for one in found:
+        assert one.most["MPI bytes"] < 2048 + piece * min(1024, pieces * one.ranks) * math.log2(one.ranks)

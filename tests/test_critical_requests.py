@@ -68,7 +68,7 @@ def left_on_servers(case: Case) -> list[list[str]]:
 def logs(case: Case) -> list[dict[str, Any]]:
     """What the ranks left, by rank."""
     found = []
-    for path in (case.directory / "critical").glob("*.cdt"):
+    for path in (case.directory / "critical").glob("*/*.cdt"):
         data = path.read_bytes()
         magic, checksum, rows, device, inode, size, mtime_ns, path_bytes, rank, *judged = HEADER.unpack_from(data)
         assert magic == b"PDLACDT2" and checksum == google_crc32c.value(data[16:])

@@ -24,7 +24,7 @@ WRAPPED = (
     *("stat", "fstat", "lstat", "statx"),
     *("fsync", "fdatasync", "ftruncate", "fallocate", "posix_fallocate", "rename", "link", "unlink", "mkdir"),
     *("opendir", "readdir"),
-    *("agree_reduce", "agree_broadcast", "agree_gather", "clock_gettime"),
+    *("agree_reduce", "agree_broadcast", "agree_merge", "clock_gettime"),
 )
 IO_ERROR = {"mpich": re.compile(r"class=32\b"), "openmpi": re.compile(r"class=35\b")}
 MPICH, OPENMPI = available_mpis()

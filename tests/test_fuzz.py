@@ -29,7 +29,9 @@ STUB = REPOSITORY / "replicator/stub"
 DECODER = REPOSITORY / "collectors/decoder"
 SOURCES = {
     "map": [STUB / f"{name}.c" for name in ("mapfile", "locate", "crc32c")],
-    "journal": [STUB / f"{name}.c" for name in ("stale_journals", "intent", "journal", "locks", "crc32c")],
+    "journal": [
+        STUB / f"{name}.c" for name in ("stale_journals", "intent", "journal", "locks", "node_directory", "crc32c")
+    ],
     "log": [DECODER / "decode.c"],
 }
 INCLUDES = [STUB, REPOSITORY / "pdla/interpose", REPOSITORY / "collectors/shim", DECODER]

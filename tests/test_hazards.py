@@ -162,7 +162,7 @@ def outcomes(mpi: Mpi, library: Path, tmp_path_factory: pytest.TempPathFactory) 
     native, redirected = runner.both(
         [Program(number, 2, tuple(filter(None, lines[number]))) for number in texts], directory / "case"
     )
-    reports = [json.loads(path.read_text()) for path in (directory / "case/reports").glob("*.json")]
+    reports = [json.loads(path.read_text()) for path in (directory / "case/reports").glob("*/*.json")]
     files = [file for report in reports for file in report["files"]]
     return {
         number: Outcome(
@@ -329,7 +329,7 @@ def test_h39_reads_beyond_two_gibibytes_by_calls_of_large_counts(mpi: Mpi, libra
     runner = Runner.prepare(mpi, tmp_path, library)
     native = runner.run(text, Job(2, "original"), tmp_path / "case", "native")
     assert runner.run(text, Job(2, "original"), tmp_path / "case", "redirected") == native
-    reports = [json.loads(path.read_text()) for path in (tmp_path / "case/reports").glob("*.json")]
+    reports = [json.loads(path.read_text()) for path in (tmp_path / "case/reports").glob("*/*.json")]
     assert total(reports, "replica", "bytes") == 2 * (1000 + 3000 + 700 + 500)
 
 

@@ -265,8 +265,8 @@ def damage(part: str, path: Path) -> None:
     """Change one number of a journal, or one bit of the intent next to it."""
     image = Image(path)
     if part == "intent":
-        HeldIntent(path.parent, read_journal(path).identity)
-        intent = path.with_name("intent")
+        HeldIntent(path.parents[1], read_journal(path).identity)
+        intent = path.parents[1] / "intent"
         record = bytearray(intent.read_bytes())
         record[40] ^= 1
         intent.write_bytes(record)
@@ -412,7 +412,7 @@ def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(
     native = file.open("native", "b", *LOOKS)
     file.write()
     with file.original.open("r+b") as original:
-        HeldIntent(file.place.journals[0].parent, identity_of(original.fileno()))
+        HeldIntent(file.place.journals[0].parents[1], identity_of(original.fileno()))
         original.seek(HEADER)  # nobody may write back what is before it
         original.write(bytes(300))
         original.truncate()
@@ -442,7 +442,8 @@ def deep_map(file: Leased, length: int) -> Path:
 @pytest.mark.parametrize("which", ["none", "journals", "notes", "locks"])
 def test_h36_nothing_is_lost_where_paths_of_journals_are_too_long(file: Leased, which: str) -> None:
     """The longer the path of the map's directory, the fewer of the files in it have paths of at most 4,095 bytes."""
-    journal = f"/journals/{16 * 'h'}/{socket.gethostname()}-1000-0.journal"  # or of a longer process number
+    node = f"{36 * 'b'}-{file.place.directory.stat().st_dev:x}.journal"
+    journal = f"/journals/{16 * 'h'}/{node}/{socket.gethostname()}-1000-0-{16 * 'f'}.journal"  # or a longer number
     deep = deep_map(file, {"none": 4000, "journals": 4096 - len(journal), "notes": 4062, "locks": 4065}[which])
     file.original.write_bytes(b"")
     words = [str(file.writer), str(file.original), str(file.place.directory / "said"), "close"]

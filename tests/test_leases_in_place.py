@@ -69,7 +69,7 @@ class Producer:
         settings = [f"PDLA_MAP={case.directory / 'map'}", f"PDLA_REPORT={out}", f"LD_PRELOAD={case.library}"]
         words = [self.reader, case.original, out / "rank", *steps]
         case.mpi.run(case.mpi.command(ranks, "env", *(settings if redirected else []), *map(str, words)))
-        reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+        reports = [json.loads(path.read_text()) for path in out.glob("*/*.json")]
         bytes_in_place = sum(file["leased"]["bytes"] for report in reports for file in report["writes"])
         return "".join((out / f"rank.{rank}").read_text() for rank in range(ranks)), bytes_in_place
 
@@ -179,7 +179,7 @@ class Consumer:
     @property
     def in_place(self) -> int:
         """Bytes that came from the replicas."""
-        reports = [json.loads(path.read_text()) for path in self.out.parent.glob("*.json")]
+        reports = [json.loads(path.read_text()) for path in self.out.parent.glob("*/*.json")]
         return sum(file["leased"]["bytes"] for report in reports for file in report["writes"])
 
     def native(self, *steps: str, ranks: int = 2) -> str:
@@ -318,7 +318,7 @@ def test_a_reader_goes_on_where_the_bytes_are_while_they_are_brought_home(consum
     consumer.leased.write()
     original = consumer.leased.original
     with consumer.paused("header", "pause", *LOOK, *LOOK), original.open("r+b", buffering=0) as file:
-        HeldIntent(consumer.leased.place.journals[0].parent, identity_of(file.fileno()))
+        HeldIntent(consumer.leased.place.journals[0].parents[1], identity_of(file.fileno()))
         file.seek(1000)
         file.write(bytes(5000))
     assert consumer.seen().split("close")[0].partition("header")[2].partition("\n")[2] in native
@@ -412,7 +412,7 @@ def test_pdla_status_still_says_what_waits(consumer: Consumer) -> None:
 def test_h46_a_file_becomes_longer_for_a_reader_under_an_intent(consumer: Consumer) -> None:
     consumer.leased.write()
     place = consumer.leased.place
-    journals, log = place.journals[0].parent, place.directory / "log"
+    journals, log = place.journals[0].parents[1], place.directory / "log"
     preload = f"{place.library}:{interrupter(place.directory)}"
     below = f"INTERRUPT_BELOW={consumer.leased.original}:{journals}"
     consumer.read("original", "size", ranks=1, extra=[f"INTERRUPT_LOG={log}", below, f"LD_PRELOAD={preload}"])
@@ -458,7 +458,7 @@ def test_h46_a_change_after_an_interrupted_write_back_is_not_overlooked(consumer
     original = consumer.leased.original
     with consumer.paused("part", "pause", "part"):
         with original.open("r+b") as file:
-            HeldIntent(directory := consumer.leased.place.journals[0].parent, identity_of(file.fileno()))
+            HeldIntent(directory := consumer.leased.place.journals[0].parents[1], identity_of(file.fileno()))
         intent = read_intent(directory)
         assert intent is not None
         late = intent.until_ns + STAMP_SLACK_NS + 10**9

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(400)
 
 def redirected_bytes(directory: Path) -> tuple[int, int]:
     """Read from replicas, and written to them or to caches."""
-    reports = [json.loads(path.read_text()) for path in (directory / "reports").glob("*.json")]
+    reports = [json.loads(path.read_text()) for path in (directory / "reports").glob("*/*.json")]
     read = sum(file["replica"]["bytes"] for report in reports for file in report["files"])
     written = sum(file["redirected"]["bytes"] for report in reports for file in report["writes"])
     return read, written + sum(file["written"]["bytes"] for report in reports for file in report["caches"])

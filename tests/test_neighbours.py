@@ -78,7 +78,7 @@ class Case:
         settings = [f"PDLA_MAP={self.directory / 'map'}", f"PDLA_REPORT={out}", f"PDLA_WRITES={mode}"]
         words = [*self.interpreter, self.program, original, str(piece), str(rows), *steps]
         printed = self.mpi.run(self.mpi.command(ranks, "env", *settings, f"LD_PRELOAD={self.library}", *words))
-        reports = [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
+        reports = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
         return printed, [file for report in reports for file in report["writes"]]
 
 

@@ -101,4 +101,4 @@ def run_crowd(races: Sanitized, directory: Path, mode: str) -> list[dict[str, An
     settings = [f"PDLA_MAP={directory / 'map'}", f"PDLA_REPORT={reports}", f"PDLA_WRITES={mode}"]
     command = races.mpi.command(2, "env", *settings, f"LD_PRELOAD={races.library}", races.compile("crowd.c"), directory)
     races.mpi.run(command)
-    return [json.loads(path.read_text()) for path in reports.glob("*.json")]
+    return [json.loads(path.read_text()) for path in reports.glob("*/*.json")]

@@ -82,7 +82,7 @@ def read_in_order(mpi: Mpi, directory: Path, library: Path, aside: str) -> tuple
     program = [directory / "in_order", directory / "original", 1 << 24, 4096]
     words = [*map(str, mpi.command(1, "env", *settings, *program))]
     said = subprocess.run(words, env={**os.environ, **mpi.env}, stdout=subprocess.PIPE, check=True).stdout
-    (path,) = (directory / "reports").glob("*.json")
+    (path,) = (directory / "reports").glob("*/*.json")
     (file,) = json.loads(path.read_text())["files"]
     return said, {"redirected": file["redirected"]["calls"], **{one["why"]: one["calls"] for one in file["passed"]}}
 

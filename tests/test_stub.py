@@ -352,7 +352,7 @@ class Case:
         program = [self.program, self.original, out / "rank", *steps]
         self.mpi.run(self.mpi.command(ranks, "env", *settings, *program))
         seen = "".join(f"rank {i}\n{(out / f'rank.{i}').read_text()}" for i in range(ranks))
-        reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+        reports = [json.loads(path.read_text()) for path in out.glob("*/*.json")]
         return seen, sorted(reports, key=lambda report: report["rank"])
 
     def said(self, **variables: str | Path) -> list[str]:
@@ -771,7 +771,7 @@ def test_a_rank_that_was_killed_is_known_to_have_opened_files(mpich: Case) -> No
     words += [mpich.program, mpich.original, mpich.directory / "rank", "independent", "killed"]
     environment = {**os.environ, **mpich.mpi.env}
     subprocess.run(mpich.mpi.command(2, *words), env=environment, check=False, timeout=100)
-    assert [path.suffix for path in out.iterdir()] == [".part"] * 2
+    assert [path.suffix for path in out.glob("*/.*")] == [".part"] * 2
 
 
 def test_what_cannot_be_printed_of_a_path_is_escaped_on_standard_error(mpich: Case) -> None:
@@ -813,7 +813,7 @@ def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, ba
         words += ["-n", "2", "env", f"PDLA_MAP={name}", f"PDLA_REPORT={out}", f"LD_PRELOAD={mpich.library}"]
         words += [mpich.program, mpich.original, out / "rank", "writable", "look", "write-inside", "look", "collective"]
     mpich.mpi.run([*mpich.mpi.mpiexec, *map(str, words)])
-    reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+    reports = [json.loads(path.read_text()) for path in out.glob("*/*.json")]
     assert sorted(report["map"] for report in reports) == ["it cannot be opened"] * 2 + ["ok"] * 2
     assert total(reports, "replica", "bytes") == 0
     reports = mpich.compare("independent", "collective")
@@ -840,7 +840,7 @@ def test_h26_ranks_with_different_maps_redirect_nothing(mpich: Case) -> None:
             "collective",
         ]
     mpich.mpi.run([*mpich.mpi.mpiexec, *map(str, words)])
-    reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+    reports = [json.loads(path.read_text()) for path in out.glob("*/*.json")]
     assert sorted(report["generation"] for report in reports) == [1, 2]
     assert reasons(reports) == {"no replica is usable"}
 

@@ -390,7 +390,7 @@ def test_a_run_after_a_kill_writes_back_what_was_left_or_leaves_it_to_sync(place
     out.mkdir()
     words = [str(writer), str(place.original), str(out / "rank"), "open", "close"]
     place.mpi.run(place.words(*words, out=out))
-    (refused,) = {file["refused"] for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]}
+    (refused,) = {file["refused"] for path in out.glob("*/*.json") for file in json.loads(path.read_text())["writes"]}
     assert (place.journals == []) == (refused == "")
     assert refused in ("", "bytes of an earlier run wait for pdla sync")
     write_back(place.catalog)
@@ -501,7 +501,8 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tests/programs/journal_unit.c with the address and undefined behaviour sanitizers."""
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     stub = REPOSITORY / "replicator/stub"
-    sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "locks.c", stub / "crc32c.c"]
+    sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
+    sources += [stub / "locks.c", stub / "node_directory.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
     return program

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from pdla.replicator.exit_reports import collect
-from pdla.replicator.journals import read_journal
+from pdla.replicator.journals import paths_in, read_journal
 from tests.support.counted_disk import Disk
 from tests.support.handmade_maps import Replica, write_map, write_places
 from tests.support.mpi import (
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def journals(self) -> list[Path]:
-        return list((self.directory / "journals" / "original").glob("*.journal"))
+        return paths_in(self.directory / "journals" / "original")
 
     def prepare(self, *replicas: Replica, reading: Sequence[Replica] = ()) -> None:
         made = [replica.prepare(self.directory / f"replica{i}") for i, replica in enumerate(replicas)]
@@ -92,7 +92,7 @@ class Case:
         words = [self.program, self.original, out / "rank", *steps]
         self.mpi.run(self.mpi.command(ranks, *watch, "env", *(settings if mode != "native" else []), *words))
         seen = "".join(f"rank {i}\n{(out / f'rank.{i}').read_text()}" for i in range(ranks))
-        reports = sorted((json.loads(path.read_text()) for path in out.glob("*.json")), key=lambda one: one["rank"])
+        reports = sorted((json.loads(path.read_text()) for path in out.glob("*/*.json")), key=lambda one: one["rank"])
         return seen, [file for report in reports for file in report["writes"]]
 
     def compare(
@@ -361,7 +361,7 @@ def test_h14_parallel_hdf5_is_written_back_by_its_close(debian_mpi: Mpi, library
         out = Path(tempfile.mkdtemp(dir=tmp_path))
         settings = [f"PDLA_MAP={case.directory / 'map'}", f"PDLA_REPORT={out}", f"PDLA_WRITES={mode}"]
         case.mpi.run(case.mpi.command(2, "env", *settings, f"LD_PRELOAD={library}", program, case.original))
-        reports = [file for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]]
+        reports = [file for path in out.glob("*/*.json") for file in json.loads(path.read_text())["writes"]]
         assert total(reports, "redirected", "calls") > 0
         if mode == "close":
             assert total(reports, "brought_back", "requests") <= 4
@@ -421,7 +421,7 @@ def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library
         for how in LOOKS:
             (tmp_path / how).unlink()
     assert results[0] == results[1]
-    reports = [file for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]]
+    reports = [file for path in out.glob("*/*.json") for file in json.loads(path.read_text())["writes"]]
     redirected = {Path(file["path"]).name for file in reports if file["redirected"]["calls"]}
     assert redirected == {*LOOKS} - {"before"}
     assert "the program opened the file without MPI, too" in reasons(reports)
@@ -666,11 +666,13 @@ def test_h24_who_opens_a_leased_file_reads_what_was_written(case: Case) -> None:
     native = case.original.read_bytes()
     case.original.unlink()
     case.run("lease", "open", "strided", "close", "open-both", "twice", "visible", "backwards", "close")
+    (node,) = {path.parent for path in case.journals}
     assert len(case.journals) == 4 and case.original.read_bytes() != native
     seen, reports = case.run("original", "open-both", "read-all", "close")
     assert (total(reports, "earlier"), total(reports, "brought_back")) == (SIZE - START, 0)
     assert all(report["earlier"]["seconds"] > 0 for report in reports)
     assert case.original.read_bytes() == native and case.journals == []
+    assert node.parent.name == "original" and not node.exists()
     assert case.run("native", "open-both", "read-all", "close")[0] == seen
 
 
@@ -743,7 +745,7 @@ def test_what_burst_buffers_get_wrong_is_right(mpi: Mpi, library: Path, tmp_path
     words = ["env", *settings, f"LD_PRELOAD={library}"] if mode != "native" else []
     command = mpi.command(BURST_RANKS, *words, case.program, case.original, step)
     assert mpi.run(command) == "0 wrong\n"
-    reports = [file for path in tmp_path.glob("*.json") for file in json.loads(path.read_text())["writes"]]
+    reports = [file for path in tmp_path.glob("*/*.json") for file in json.loads(path.read_text())["writes"]]
     assert (total(reports, "redirected") > 0) == (mode in ("close", "lease") and step != "shared")
 
 

@@ -176,8 +176,6 @@ static void find_calls(struct mpi *mpi)
     FIND(Comm_free);
     FIND(Iallreduce);
     FIND(Ibcast);
-    FIND(Iallgather);
-    FIND(Iallgatherv);
     FIND(Ialltoall);
     FIND(Ialltoallv);
     FIND(Wait);

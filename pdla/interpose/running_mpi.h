@@ -43,9 +43,6 @@ struct mpi {
     int (*Comm_free)(mpi_handle *);
     int (*Iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, mpi_handle *);
     int (*Ibcast)(void *, int, mpi_handle, int, mpi_handle, mpi_handle *);
-    int (*Iallgather)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle, mpi_handle *);
-    int (*Iallgatherv)(const void *, int, mpi_handle, void *, const int *, const int *, mpi_handle, mpi_handle,
-                       mpi_handle *);
     int (*Ialltoall)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle, mpi_handle *);
     int (*Ialltoallv)(const void *, const int *, const int *, mpi_handle, void *, const int *, const int *, mpi_handle,
                       mpi_handle, mpi_handle *);

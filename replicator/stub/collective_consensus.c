@@ -1,11 +1,16 @@
 #include "collective_consensus.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "report.h"
 
-enum { LONGEST = 31 }; /* collective calls without a new agreement */
+enum {
+    LONGEST = 31, /* collective calls without a new agreement */
+    TAG = 1,
+    FAILED = -1   /* instead of a number of bytes */
+};
 enum { PATIENCE_S = 60 };
 
 static __thread struct {
@@ -77,17 +82,59 @@ bool agree_broadcast(void *data, int bytes, mpi_handle comm)
     return comm == mpi->comm_null || finish(mpi->Ibcast(data, bytes, mpi->byte, 0, comm, &request), &request);
 }
 
-bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm)
+static bool send(const void *data, int bytes, int to, mpi_handle comm)
 {
     const struct mpi *mpi = running_mpi();
     mpi_handle request = 0;
-    if (comm == mpi->comm_null) {
-        memcpy(all, mine, (size_t)bytes);
-        return true;
+    return finish(mpi->Isend(data, bytes, mpi->byte, to, TAG, comm, &request), &request);
+}
+
+static bool receive(void *data, int bytes, int from, mpi_handle comm)
+{
+    const struct mpi *mpi = running_mpi();
+    mpi_handle request = 0;
+    return finish(mpi->Irecv(data, bytes, mpi->byte, from, TAG, comm, &request), &request);
+}
+
+static bool add_nothing(struct parcel *parcel, const void *more, int bytes)
+{
+    (void)parcel, (void)more, (void)bytes;
+    return true;
+}
+
+/* Adds what rank `from` sends. */
+static bool add_from(struct parcel *parcel, add_parcel *add, int from, mpi_handle comm)
+{
+    int32_t bytes = FAILED;
+    if (!receive(&bytes, (int)sizeof bytes, from, comm) || bytes == FAILED)
+        return false;
+    void *more = malloc((size_t)bytes + 1);
+    const int32_t ready = more != NULL;
+    bool added = send(&ready, (int)sizeof ready, from, comm) && ready;
+    if (added && bytes > 0)
+        added = receive(more, bytes, from, comm);
+    added = added && add(parcel, more, bytes);
+    free(more);
+    return added;
+}
+
+bool agree_merge(struct parcel *parcel, add_parcel *add, int rank, int ranks, mpi_handle comm)
+{
+    bool whole = parcel->memory != NULL;
+    for (int step = 1; step < ranks; step *= 2) {
+        if (rank % (2 * step) == 0) {
+            if (rank + step < ranks)
+                whole = add_from(parcel, whole ? add : add_nothing, rank + step, comm) && whole;
+            continue;
+        }
+        const int32_t bytes = whole ? parcel->bytes : FAILED;
+        int32_t ready = 0;
+        bool sent = send(&bytes, (int)sizeof bytes, rank - step, comm);
+        if (sent && whole && receive(&ready, (int)sizeof ready, rank - step, comm) && ready && bytes > 0)
+            sent = send(parcel->memory, bytes, rank - step, comm);
+        return sent && whole;
     }
-    if (counts == NULL)
-        return finish(mpi->Iallgather(mine, bytes, mpi->byte, all, bytes, mpi->byte, comm, &request), &request);
-    return finish(mpi->Iallgatherv(mine, bytes, mpi->byte, all, counts, places, mpi->byte, comm, &request), &request);
+    return whole;
 }
 
 /* A duplicate of MPI_COMM_WORLD for all files; 0: there is none yet. RATIONALE: to duplicate a

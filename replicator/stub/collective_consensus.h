@@ -11,16 +11,26 @@ struct agreement {
     int64_t span, calls; /* collective calls that it was made for; how many of them are left */
 };
 
-/* Collective helpers: a reduction of 8-byte words, a broadcast from rank 0, and a gathering of
- * bytes. With `counts` NULL each rank gives the same number of bytes. MPI_COMM_NULL stands for a
- * single rank. The result is false if MPI failed. */
+/* Collective helpers: a reduction of 8-byte words, and a broadcast from rank 0. MPI_COMM_NULL stands for a
+ * single rank. The result is false if MPI failed. RATIONALE: there is no gathering. What a rank gets would grow
+ * with the number of ranks. */
 bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm);
 bool agree_broadcast(void *data, int bytes, mpi_handle comm);
 /* A communicator of the same ranks for agreements on an open file, while other calls of the program
  * are under way. Collective. False: MPI failed. */
 bool agree_apart(mpi_handle comm, mpi_handle *apart);
 void agree_apart_free(mpi_handle *apart);
-bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm);
+
+/* Bytes in memory of malloc(). */
+struct parcel {
+    void *memory;
+    int bytes;
+};
+/* Brings the parcels of all ranks together on rank 0. Along a binomial tree each rank adds to its own, by `add`, what
+ * other ranks send, and sends all of that on. Returns false on rank 0 if `add` did so on some rank, or if MPI failed;
+ * what other ranks have then, and get as the result, tells nothing. */
+typedef bool add_parcel(struct parcel *, const void *more, int bytes);
+bool agree_merge(struct parcel *, add_parcel *add, int rank, int ranks, mpi_handle comm);
 
 /* From here on until it is called with NULL, an agreement of this thread that takes a minute says
  * that `rank` waits for others that open `file`. */

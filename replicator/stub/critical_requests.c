@@ -11,6 +11,7 @@
 
 #include "cache_hints.h"
 #include "fragment_requests.h"
+#include "node_directory.h"
 #include "staleness.h"
 #include "transfer.h"
 
@@ -173,7 +174,7 @@ static bool name_of_log(char name[4096])
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     return directory != NULL && *directory != '\0'
-        && snprintf(name, 4096, "%s/%s-%ld-%u.cdt", directory, host, (long)getpid(),
+        && snprintf(name, 4096, "%s/%s/%s-%ld-%u.cdt", directory, host, host, (long)getpid(),
                     __atomic_fetch_add(&logs, 1, __ATOMIC_RELAXED)) < 4096;
 }
 
@@ -181,7 +182,7 @@ static bool write_file(const char *name, const char *bytes, size_t size)
 {
     char unfinished[4096 + 8];
     snprintf(unfinished, sizeof unfinished, "%s.new", name);
-    const int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const int fd = node_directory_open(unfinished, O_WRONLY | O_EXCL);
     bool written = fd >= 0 && write_whole(fd, bytes, (int64_t)size, 0) == 0;
     if (fd >= 0)
         written = close(fd) == 0 && written && rename(unfinished, name) == 0;

@@ -19,7 +19,8 @@
 
 enum {
     NO_BYTE = 256,
-    SAMPLES = 8,         /* of a rank's pieces, from which the others are judged */
+    SAMPLES = 8,         /* of a rank's pieces, from which the others are judged, */
+    MOST_SAMPLED = 1024, /* and of all ranks' */
     MOST_BYTES = 1 << 30 /* that a rank gets at a time */
 };
 
@@ -44,7 +45,7 @@ struct exchange {
     struct caching_costs costs;
     int ranks, nodes;
     int rank, turn;      /* this one's */
-    int *rank_of;        /* [ranks]; of each turn */
+    int block;           /* so many ranks that follow one another are on one node; 1: where they are is not known */
     int *counts;         /* [2][ranks][2]; of an exchange: bytes of pieces and of data, to each rank and from it */
     struct box box[BOXES];
     bool decided;        /* since all was home, ... */
@@ -68,46 +69,33 @@ static bool fills;          /* atomic; a call wrote between the pieces of an ear
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* A rank, which is the `wave`-th of its node. */
-struct seat {
-    uint64_t node;
-    int wave, rank;
-};
-
-static int by_node(const void *one, const void *other)
+/* RATIONALE: turns are computed, so a rank need not know where all others are. If each node has `block` ranks that
+ * follow one another (the last node may have fewer), those that follow one another in turns are on different nodes, if
+ * possible. If a launcher has dealt them out to the nodes, they are so by their numbers. */
+static int rank_of(const struct exchange *exchange, int64_t number)
 {
-    const struct seat *a = one, *b = other;
-    return a->node != b->node ? (a->node > b->node) - (a->node < b->node) : a->rank - b->rank;
+    const int block = exchange->block, nodes = (exchange->ranks - 1) / block + 1;
+    const int rest = exchange->ranks - (nodes - 1) * block; /* of the last node */
+    int turn = (int)(number % exchange->ranks);
+    if (turn < rest * nodes)
+        return turn % nodes * block + turn / nodes;
+    turn -= rest * nodes;
+    return turn % (nodes - 1) * block + rest + turn / (nodes - 1);
 }
 
-static int by_wave(const void *one, const void *other)
+/* Of this rank: rank_of() of it is the rank. */
+static int turn_of(const struct exchange *exchange)
 {
-    const struct seat *a = one, *b = other;
-    return a->wave != b->wave ? a->wave - b->wave : a->rank - b->rank;
+    const int block = exchange->block, nodes = (exchange->ranks - 1) / block + 1;
+    const int rest = exchange->ranks - (nodes - 1) * block;
+    const int node = exchange->rank / block, wave = exchange->rank % block;
+    return wave < rest ? wave * nodes + node : rest * nodes + (wave - rest) * (nodes - 1) + node;
 }
 
-/* Gives the ranks turns, so that those that follow one another are on different nodes, if possible. False: out of
- * memory. */
-static bool take_turns(struct exchange *exchange, const uint64_t *node, int ranks)
+void exchange_take_turns(struct exchange *exchange, int block)
 {
-    struct seat *seats = malloc((size_t)ranks * sizeof *seats);
-    if (seats == NULL)
-        return false;
-    for (int rank = 0; rank < ranks; rank++)
-        seats[rank] = (struct seat){.node = node[rank], .rank = rank};
-    qsort(seats, (size_t)ranks, sizeof *seats, by_node);
-    for (int i = 0; i < ranks; i++) {
-        const bool first = i == 0 || seats[i].node != seats[i - 1].node;
-        seats[i].wave = first ? 0 : seats[i - 1].wave + 1;
-        exchange->nodes += first;
-    }
-    qsort(seats, (size_t)ranks, sizeof *seats, by_wave);
-    for (int turn = 0; turn < ranks; turn++) {
-        exchange->rank_of[turn] = seats[turn].rank;
-        exchange->turn = seats[turn].rank == exchange->rank ? turn : exchange->turn;
-    }
-    free(seats);
-    return true;
+    exchange->block = block;
+    exchange->turn = turn_of(exchange);
 }
 
 static struct caching_costs costs_of_variable(void)
@@ -128,17 +116,16 @@ struct exchange *exchange_make(const struct writer *writer, const struct cache_h
         return NULL;
     *exchange = (struct exchange){.wish = hints->exchange, .wanted_unit = hints->unit,
                                    .costs = costs_of_variable(), .ranks = writer->ranks,
-                                   .rank = writer->rank};
-    exchange->rank_of = calloc(ranks, sizeof *exchange->rank_of);
+                                   .rank = writer->rank, .nodes = writer->peers->nodes, .block = 1};
     exchange->counts = calloc(4 * ranks, sizeof *exchange->counts);
-    bool made = exchange->rank_of != NULL && exchange->counts != NULL;
+    bool made = exchange->counts != NULL;
     for (int i = 0; i < BOXES; i++) {
         struct box *box = &exchange->box[i];
         box->bytes = calloc(2 * ranks, sizeof *box->bytes);
         box->place = box->bytes == NULL ? NULL : box->bytes + ranks;
         made = made && box->bytes != NULL;
     }
-    if (made && take_turns(exchange, writer->peers->node, writer->ranks))
+    if (made)
         return exchange;
     exchange_free(exchange);
     return NULL;
@@ -157,24 +144,29 @@ void exchange_free(struct exchange *exchange)
         free(exchange->box[i].bytes);
         free(exchange->box[i].memory);
     }
-    free(exchange->rank_of);
     free(exchange->counts);
     free(exchange);
 }
 
 /* ---- deciding ---------------------------------------------------------------------------------------------------- */
 
-/* The first pieces of a rank. */
-struct sample {
-    uint64_t node;
-    int64_t count;
-    struct extent piece[SAMPLES];
-};
-
+/* A piece, and the lowest rank of the node that has it. */
 struct sampled {
-    uint64_t node;
+    int64_t node;
     struct extent piece;
 };
+
+/* The first pieces of some ranks, in their order in the file. */
+struct sample {
+    int64_t end;         /* behind it too little is known */
+    int64_t count;
+    struct sampled piece[];
+};
+
+static int sample_bytes(int64_t count)
+{
+    return (int)(sizeof(struct sample) + (size_t)count * sizeof(struct sampled));
+}
 
 static int by_place(const void *one, const void *other)
 {
@@ -183,46 +175,61 @@ static int by_place(const void *one, const void *other)
 }
 
 /* The mean bytes without a gap, at most `span`: that a node has (*piece), and that all have (*joined). */
-static void judge(const struct sample *each, int ranks, struct sampled *all, int64_t span, int64_t *piece,
-                  int64_t *joined)
+static void judge(const struct sample *sample, int64_t span, int64_t *piece, int64_t *joined)
 {
-    int64_t end = INT64_MAX, bytes = 0, last = -1, breaks = 0, gaps = 0;
-    uint64_t node = 0;
-    size_t count = 0;
-    for (int rank = 0; rank < ranks; rank++)
-        for (int64_t i = 0; i < each[rank].count; i++) {
-            const struct extent *found = &each[rank].piece[i];
-            all[count++] = (struct sampled){each[rank].node, *found};
-            /* RATIONALE: of what is behind the last piece of some rank too little is known. */
-            if (i == SAMPLES - 1 && found->offset + found->length < end)
-                end = found->offset + found->length;
-        }
-    qsort(all, count, sizeof *all, by_place);
-    for (size_t i = 0; i < count && all[i].piece.offset < end; i++) {
-        const int64_t stop = all[i].piece.offset + all[i].piece.length;
-        gaps += i > 0 && all[i].piece.offset > last;
-        breaks += i > 0 && (all[i].piece.offset > last || all[i].node != node);
+    int64_t bytes = 0, last = -1, breaks = 0, gaps = 0, node = 0;
+    for (int64_t i = 0; i < sample->count && sample->piece[i].piece.offset < sample->end; i++) {
+        const struct sampled *one = &sample->piece[i];
+        const int64_t stop = one->piece.offset + one->piece.length;
+        gaps += i > 0 && one->piece.offset > last;
+        breaks += i > 0 && (one->piece.offset > last || one->node != node);
         last = stop > last ? stop : last;
-        node = all[i].node;
-        bytes += all[i].piece.length;
+        node = one->node;
+        bytes += one->piece.length;
     }
     *piece = breaks == 0 ? span : bytes / breaks;
     *joined = gaps == 0 ? span : bytes / gaps;
 }
 
-static struct sample sample_of(const struct writer *writer, const struct view_range *range)
+/* Adds a sample, and drops what is behind the first MOST_SAMPLED pieces. RATIONALE: what each rank sends does not grow
+ * with the number of ranks. */
+static bool add_sample(struct parcel *parcel, const void *more, int bytes)
 {
-    struct sample sample = {.node = writer->peers->node[writer->rank]};
-    struct typemap_cursor cursor;
-    if (range == NULL)
-        return sample;
-    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
-    for (int64_t left = range->bytes; left > 0 && sample.count < SAMPLES;) {
-        const struct extent extent = typemap_cursor_next(&cursor, left);
-        sample.piece[sample.count++] = extent;
-        left -= extent.length;
+    const struct sample *other = more;
+    struct sample *sample = realloc(parcel->memory, (size_t)parcel->bytes + (size_t)bytes);
+    if (sample == NULL)
+        return false;
+    memcpy(&sample->piece[sample->count], other->piece, (size_t)other->count * sizeof *other->piece);
+    sample->count += other->count;
+    qsort(sample->piece, (size_t)sample->count, sizeof *sample->piece, by_place);
+    sample->end = other->end < sample->end ? other->end : sample->end;
+    if (sample->count > MOST_SAMPLED) {
+        const int64_t dropped = sample->piece[MOST_SAMPLED].piece.offset;
+        sample->end = dropped < sample->end ? dropped : sample->end;
+        sample->count = MOST_SAMPLED;
     }
-    return sample;
+    *parcel = (struct parcel){sample, sample_bytes(sample->count)};
+    return true;
+}
+
+/* This rank's. Its memory may be NULL. RATIONALE: of what is behind the last piece of some rank too little is known. */
+static struct parcel sample_of(const struct writer *writer, const struct view_range *range)
+{
+    struct sample *sample = malloc((size_t)sample_bytes(SAMPLES));
+    struct typemap_cursor cursor;
+    if (sample == NULL)
+        return (struct parcel){0};
+    *sample = (struct sample){.end = INT64_MAX};
+    if (range != NULL)
+        typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    for (int64_t left = range == NULL ? 0 : range->bytes; left > 0 && sample->count < SAMPLES;) {
+        const struct extent extent = typemap_cursor_next(&cursor, left);
+        sample->piece[sample->count++] = (struct sampled){writer->peers->first, extent};
+        left -= extent.length;
+        if (sample->count == SAMPLES)
+            sample->end = extent.offset + extent.length;
+    }
+    return (struct parcel){sample, sample_bytes(sample->count)};
 }
 
 /* Sums over the ranks. */
@@ -258,13 +265,14 @@ static struct load load_of(struct writer *writer, const struct view_range *range
 
 /* What rank 0 decides for all. */
 struct decision {
+    int64_t made;  /* 0: it could not be made */
     int64_t homes; /* 1: all is brought home first */
     int64_t unit;
     struct caching_exchange found;
 };
 
-static void decide(const struct exchange *exchange, int ranks, const struct sample *each, struct sampled *all,
-                   const struct load *load, const struct span *span, struct decision *decision)
+static void decide(const struct exchange *exchange, int ranks, const struct sample *sample, const struct load *load,
+                   const struct span *span, struct decision *decision)
 {
     struct caching_costs costs = exchange->costs;
     struct caching_collective call = {.ranks = ranks, .nodes = exchange->nodes, .bytes = load->bytes,
@@ -275,7 +283,7 @@ static void decide(const struct exchange *exchange, int ranks, const struct samp
         costs.request /= exchange->nodes;
         costs.byte /= exchange->nodes;
     }
-    judge(each, ranks, all, call.span, &call.piece, &call.joined);
+    judge(sample, call.span, &call.piece, &call.joined);
     caching_exchange(&call, &costs, &decision->found);
     if (exchange->wish != EXCHANGE_AUTOMATIC)
         decision->found.exchanges = exchange->wish == EXCHANGE_ALWAYS && exchange->nodes > 1;
@@ -304,20 +312,19 @@ static bool agreed(const struct writer *writer, bool able)
 static bool hear_decision(struct writer *writer, const struct view_range *range, const struct span *span,
                           struct decision *decision)
 {
-    const struct sample mine = sample_of(writer, range);
+    struct parcel sample = sample_of(writer, range);
     const struct load load = load_of(writer, range, span);
     struct load sum;
-    struct sample *each = malloc((size_t)writer->ranks * sizeof *each);
-    struct sampled *all = malloc((size_t)writer->ranks * SAMPLES * sizeof *all);
-    bool heard = agreed(writer, each != NULL && all != NULL)
-        && agree_reduce(&load, &sum, (int)(sizeof sum / 8), running_mpi()->op_sum, writer->comm)
-        && agree_gather(&mine, sizeof mine, each, NULL, NULL, writer->comm);
-    if (heard && writer->rank == 0)
-        decide(writer->exchange, writer->ranks, each, all, &sum, span, decision);
+    *decision = (struct decision){0};
+    bool heard = agree_reduce(&load, &sum, (int)(sizeof sum / 8), running_mpi()->op_sum, writer->comm);
+    const bool merged = heard && agree_merge(&sample, add_sample, writer->rank, writer->ranks, writer->comm);
+    if (merged && writer->rank == 0) {
+        decide(writer->exchange, writer->ranks, sample.memory, &sum, span, decision);
+        decision->made = 1;
+    }
     heard = heard && agree_broadcast(decision, sizeof *decision, writer->comm);
-    free(each);
-    free(all);
-    return heard;
+    free(sample.memory);
+    return heard && decision->made;
 }
 
 static bool obey(struct file_handle *handle, const struct decision *decision)
@@ -515,7 +522,7 @@ static bool gather(struct exchange *exchange, struct packing *packing, int64_t a
         const struct extent piece = {offset, packing->next.length < rest ? packing->next.length : rest};
         if (offset >= end)
             break;
-        if (!add_piece(exchange, exchange->rank_of[number % exchange->ranks], &piece))
+        if (!add_piece(exchange, rank_of(exchange, number), &piece))
             return false;
         packing->next.offset += piece.length;
         packing->next.length -= piece.length;

@@ -13,6 +13,8 @@ struct exchange;
 
 /* Of a cache whose peers are known. NULL: out of memory. */
 struct exchange *exchange_make(const struct writer *, const struct cache_hints *);
+/* On all ranks: each node has the next `block` ranks. 1: this is not known. */
+void exchange_take_turns(struct exchange *, int block);
 /* Whether several nodes have caches. */
 bool exchange_is_possible(const struct writer *);
 void exchange_free(struct exchange *);

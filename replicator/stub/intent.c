@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "node_directory.h"
+
 #include "loadedmap.h"
 
 static const int64_t PROMISE_NS = INT64_C(10000000000); /* how far ahead `until_ns` is set */
@@ -37,15 +39,6 @@ bool intent_covers(const struct intent *intent, int64_t size, int64_t mtime_ns)
 {
     return intent->busy == INTENT_BUSY ? mtime_ns - STAMP_SLACK_NS <= intent->until_ns
                                        : intent->size == size && intent->mtime_ns == mtime_ns;
-}
-
-int directory_sync(const char *directory)
-{
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
-    if (fd >= 0)
-        close(fd);
-    return error;
 }
 
 /* RATIONALE: any of several ranks may replace the file. Their intents differ only in their times.

@@ -14,6 +14,7 @@
 
 #include "loadedmap.h"
 #include "locks.h"
+#include "node_directory.h"
 
 enum {
     GROWTH = 64 << 10,
@@ -258,11 +259,32 @@ bool journal_entry_at(const struct journal_header *header, uint64_t number, stru
         && seal_of(entry, (uint32_t)*length) == entry->seal;
 }
 
+void journal_ending(char ending[32], uint64_t open)
+{
+    snprintf(ending, 32, "-%016llx" JOURNAL_SUFFIX, (unsigned long long)open);
+}
+
+/* The directory of this node's journals: of those that share its memory and its view of `directory`, so that one sees
+ * in the other's mapping what is written. Returns the length; 0: there is no such directory. */
+static size_t name_node(char path[4096], const char *directory)
+{
+    char boot[40] = "";
+    struct stat found;
+    read_boot(boot);
+    if (stat(directory, &found) != 0)
+        return 0;
+    const int length =
+        snprintf(path, 4096, "%s/%s-%llx" JOURNAL_SUFFIX, directory, boot, (unsigned long long)found.st_dev);
+    return length < 4096 ? (size_t)length : 0;
+}
+
 /* RATIONALE: the journal gets its name only when its header is complete: a file of that name
  * without a header was damaged. link() replaces no other file. */
-static int begin(struct journal *journal, const struct journal_owner *owner, int original, const char *unfinished)
+static int begin(struct journal *journal, const struct journal_owner *owner, int original)
 {
-    journal->fd = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    char unfinished[4096 + sizeof JOURNAL_UNFINISHED];
+    snprintf(unfinished, sizeof unfinished, "%s" JOURNAL_UNFINISHED, journal->path);
+    journal->fd = node_directory_open(unfinished, O_RDWR | O_TRUNC);
     if (journal->fd < 0)
         return errno;
     int error = lock_bytes(journal->fd, LOCK_ALONE, 0, 1) ? grow(journal) : errno;
@@ -277,18 +299,20 @@ static int begin(struct journal *journal, const struct journal_owner *owner, int
 int journal_create(struct journal *journal, const struct journal_owner *owner, int original)
 {
     static unsigned serial;
-    char host[64] = "", path[4096], unfinished[sizeof path + sizeof JOURNAL_UNFINISHED], cache[1024];
+    char host[64] = "", node[4096], path[4096], ending[32], cache[1024];
     *journal = (struct journal)JOURNAL_NONE;
     gethostname(host, sizeof host - 1);
-    int length = snprintf(path, sizeof path, "%s/%s-%ld-%u.journal", owner->directory, host, (long)getpid(),
-                          __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
+    journal_ending(ending, owner->open);
+    if (name_node(node, owner->directory) == 0)
+        return ENAMETOOLONG;
+    int length = snprintf(path, sizeof path, "%s/%s-%ld-%u%s", node, host, (long)getpid(),
+                          __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED), ending);
     if (length >= (int)sizeof path || strlen(owner->target) >= sizeof journal->header->target)
         return ENAMETOOLONG;
     if (owner->cache != NULL && name_cache(cache, owner->cache, path) >= (int)sizeof cache)
         return ENAMETOOLONG;
-    snprintf(unfinished, sizeof unfinished, "%s" JOURNAL_UNFINISHED, path);
     journal->path = strdup(path);
-    const int error = journal->path == NULL ? ENOMEM : begin(journal, owner, original, unfinished);
+    const int error = journal->path == NULL ? ENOMEM : begin(journal, owner, original);
     if (error == 0)
         return 0;
     journal_unmap(journal);
@@ -436,8 +460,10 @@ void journal_close(struct journal *journal, bool remove)
 {
     if (journal->header == NULL)
         return;
-    if (remove && journal_waiting(journal) == 0)
-        unlink(journal->path);
+    if (remove && journal_waiting(journal) == 0 && unlink(journal->path) == 0) {
+        *strrchr(journal->path, '/') = '\0';
+        rmdir(journal->path);
+    }
     journal_unmap(journal);
     lock_close(journal->fd);
     free(journal->path);

@@ -13,6 +13,7 @@
 #include "mapfile.h"
 
 #define JOURNAL_MAGIC "PDLAJNL3"
+#define JOURNAL_SUFFIX ".journal"
 #define JOURNAL_UNFINISHED ".new"
 #define JOURNAL_NONE {.fd = -1, .state_lock = PTHREAD_MUTEX_INITIALIZER}
 enum { JOURNAL_HEADER = 4096 };
@@ -72,9 +73,13 @@ struct journal {
     pthread_mutex_t state_lock;
 };
 
-/* The process and file of a journal. */
+/* The process and file of a journal, which is DIRECTORY/NODE.journal/HOST-PID-SERIAL-OPEN.journal.
+ * RATIONALE: no directory has the journals of all ranks of a large run. A directory's name ends like a
+ * journal's, so that pdla 0.2.0, which had all of them in DIRECTORY, takes it for a damaged one and
+ * refuses to go on, instead of seeing no journals. */
 struct journal_owner {
     const char *directory, *target;
+    uint64_t open;         /* of one opening of the file, by all its ranks */
     const char *cache;     /* the directory of the cache file, which is named like the journal; NULL: there is none */
     uint64_t device, inode;
     int rank;
@@ -106,6 +111,8 @@ bool journal_is_of_this_boot(const struct journal_header *);
 bool journal_is_of_this_node(const struct journal_header *);
 /* Entry `number` < count of a checked journal. False: it is damaged. */
 bool journal_entry_at(const struct journal_header *, uint64_t number, struct journal_entry *, int64_t *length);
+/* The end of the names of the journals of one opening. */
+void journal_ending(char ending[32], uint64_t open);
 /* 0 or an errno. */
 int journal_create(struct journal *, const struct journal_owner *, int original);
 /* Notes that these bytes are newer than the original. 0 or an errno; after an error they do not
@@ -146,7 +153,8 @@ void journal_original_stamp(struct journal *);
 void journal_original_end(struct journal *, int original);
 /* Notes that the original has newer bytes than some entries. */
 void journal_overtaken(struct journal *);
-/* Closes the journal. `remove`: also deletes it unless entries wait. */
+/* Closes the journal. `remove`: also deletes it unless entries wait, and the node's directory if it is
+ * empty now. */
 void journal_close(struct journal *, bool remove);
 /* Whether some process has the journal open, by another descriptor, to write to it; `unknown` if the
  * file system does not answer. */

@@ -8,6 +8,7 @@
  * still there or, if the journal was cleared meanwhile, its bytes are in the original. */
 #include "node_peers.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,12 +32,6 @@ enum {
 
 _Static_assert(sizeof(struct shared) <= SHARED_BYTES, "the end of the page");
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER - SHARED_BYTES, "the header ends before it");
-
-/* Where a rank's journal is. */
-struct address {
-    uint64_t node;
-    char name[120];
-};
 
 /* RATIONALE: a mapping of its own, since the address identifies a mutex that is held. */
 static struct shared *map_shared(int fd)
@@ -75,19 +70,6 @@ void shared_lock(pthread_mutex_t *mutex)
         pthread_mutex_consistent(mutex);
 }
 
-static struct address address_of(const struct writer *writer)
-{
-    struct address address = {0};
-    struct stat found;
-    const char *name = strrchr(writer->journal.path, '/') + 1;
-    if (fstat(writer->journal.fd, &found) != 0 || strlen(name) >= sizeof address.name)
-        return address;
-    address.node = (uint64_t)crc32c(0, writer->journal.header->boot, sizeof writer->journal.header->boot) << 32
-        | crc32c(1, &found.st_dev, sizeof found.st_dev);
-    strcpy(address.name, name);
-    return address;
-}
-
 static void unmap_peer(struct peer *peer)
 {
     journal_unmap(&peer->journal);
@@ -97,10 +79,8 @@ static void unmap_peer(struct peer *peer)
         close(peer->cache);
 }
 
-static bool map_peer(struct peer *peer, const char *directory, const char *name)
+static bool map_peer(struct peer *peer, const char *path)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -116,47 +96,115 @@ static bool map_peer(struct peer *peer, const char *directory, const char *name)
     return true;
 }
 
-struct peers *peers_open(const struct writer *writer)
+/* Maps the journal of another rank. */
+static bool add_peer(struct peers **peers, const char *path, int *room)
 {
-    const char *directory = writer->journals;
-    const struct address mine = address_of(writer);
-    struct address *all = malloc((size_t)writer->ranks * sizeof *all);
-    struct peers *peers = calloc(1, sizeof *peers + (size_t)writer->ranks * sizeof *peers->each);
-    struct shared *own = make_shared(&writer->journal);
-    if (peers != NULL)
-        peers->node = calloc((size_t)writer->ranks, sizeof *peers->node);
-    int64_t able = all != NULL && peers != NULL && own != NULL, agreed;
-    able = agree_reduce(&able, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed
-        && agree_gather(&mine, sizeof mine, all, NULL, NULL, writer->comm);
-    bool complete = mine.node != 0 && (peers == NULL || peers->node != NULL);
-    for (int rank = 0; able && rank < writer->ranks; rank++) {
-        if (peers->node != NULL)
-            peers->node[rank] = all[rank].node;
-        if (rank != writer->rank && mine.node != 0 && all[rank].node == mine.node) {
-            struct peer *peer = &peers->each[peers->count];
-            const bool mapped = map_peer(peer, directory, all[rank].name);
-            complete = complete && mapped && (peer->cache >= 0 || writer->cache == NULL);
-            peers->count += mapped;
-            if (mapped && peers->round == NULL && rank < writer->rank)
-                peers->round = &peer->shared->round;
-        }
+    if ((*peers)->count == *room) {
+        struct peers *larger = realloc(*peers, sizeof **peers + 2 * (size_t)*room * sizeof *(*peers)->each);
+        if (larger == NULL)
+            return false;
+        *room *= 2;
+        *peers = larger;
     }
-    free(all);
+    struct peer *peer = &(*peers)->each[(*peers)->count];
+    if (!map_peer(peer, path))
+        return false;
+    (*peers)->count++;
+    return true;
+}
+
+static int by_rank(const void *one, const void *other)
+{
+    const struct peer *a = one, *b = other;
+    return a->journal.header->rank - b->journal.header->rank;
+}
+
+/* Maps all journals of this open that are in the node's directory, in the order of the ranks. *complete: all could be
+ * mapped. NULL: out of memory. */
+static struct peers *find_peers(const struct writer *writer, uint64_t open, bool *complete)
+{
+    enum { SOME = 16 };
+    char ending[32], directory[4096], path[4096];
+    int room = SOME;
+    struct peers *peers = calloc(1, sizeof *peers + SOME * sizeof *peers->each);
+    const char *own = writer->journal.path;
+    const size_t length = (size_t)(strrchr(own, '/') - own);
+    memcpy(directory, own, length);
+    directory[length] = '\0';
+    journal_ending(ending, open);
+    DIR *files = peers == NULL ? NULL : opendir(directory);
+    *complete = files != NULL;
+    const struct dirent *entry;
+    while (files != NULL && (errno = 0, entry = readdir(files)) != NULL) {
+        const size_t name = strlen(entry->d_name), wanted = strlen(ending);
+        if (name <= wanted || strcmp(entry->d_name + name - wanted, ending) != 0)
+            continue;
+        const bool fits = snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path;
+        if (!fits || (strcmp(path, own) != 0 && !add_peer(&peers, path, &room)))
+            *complete = false;
+    }
+    *complete = *complete && errno == 0;
+    if (files != NULL)
+        closedir(files);
+    if (peers == NULL)
+        return NULL;
+    qsort(peers->each, (size_t)peers->count, sizeof *peers->each, by_rank);
+    peers->first = peers->last = writer->rank;
+    for (int i = 0; i < peers->count; i++) {
+        const int rank = peers->each[i].journal.header->rank;
+        peers->first = rank < peers->first ? rank : peers->first;
+        peers->last = rank > peers->last ? rank : peers->last;
+        *complete = *complete && (peers->each[i].cache >= 0 || writer->cache == NULL);
+    }
+    return peers;
+}
+
+/* Whether all ranks know all others of their nodes. */
+static bool all_found(const struct writer *writer, struct peers *peers, bool complete)
+{
+    const struct mpi *mpi = running_mpi();
+    const bool leads = peers != NULL && peers->first == writer->rank;
+    const int64_t size = peers == NULL ? 0 : peers->count + 1;
+    /* The ranks that the lowest of each node knows, the nodes, and the ranks that do not know all. */
+    const int64_t mine[3] = {leads ? size : 0, leads, !complete || peers == NULL}, smallest = -size;
+    int64_t all[3], largest;
+    if (!agree_reduce(mine, all, 3, mpi->op_sum, writer->comm)
+        || !agree_reduce(&smallest, &largest, 1, mpi->op_min, writer->comm) || peers == NULL)
+        return false;
+    peers->nodes = (int)all[1];
+    peers->most = (int)-largest;
+    return all[0] == writer->ranks && all[2] == 0;
+}
+
+struct peers *peers_open(const struct writer *writer, uint64_t open)
+{
+    struct peers *peers = NULL;
+    struct shared *own = make_shared(&writer->journal);
+    bool complete = false;
+    int64_t able = own != NULL, agreed;
+    /* RATIONALE: afterwards the journals of all ranks are there. */
+    able = agree_reduce(&able, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed;
+    if (able)
+        peers = find_peers(writer, open, &complete);
     /* RATIONALE: ranks that bring home together must all know each other. */
-    if (able && writer->cache != NULL)
-        able = agree_reduce(&(int64_t){complete}, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed;
-    if (able && (peers->count > 0 || writer->cache != NULL)) {
+    const bool found = able && all_found(writer, peers, complete);
+    if (peers != NULL && (found || writer->cache == NULL) && (peers->count > 0 || writer->cache != NULL)) {
         peers->own = own;
-        peers->round = peers->round != NULL ? peers->round : &own->round;
+        peers->round = peers->first < writer->rank ? &peers->each[0].shared->round : &own->round;
         return peers;
     }
     for (int i = 0; peers != NULL && i < peers->count; i++)
         unmap_peer(&peers->each[i]);
     unmap_shared(own);
-    if (peers != NULL)
-        free(peers->node);
     free(peers);
     return NULL;
+}
+
+bool peers_in_blocks(const struct peers *peers, int ranks)
+{
+    const int size = peers->count + 1;
+    return peers->last - peers->first == size - 1 && peers->first % peers->most == 0
+        && (size == peers->most || peers->last == ranks - 1);
 }
 
 void peers_close(struct peers *peers)
@@ -166,7 +214,6 @@ void peers_close(struct peers *peers)
     for (int i = 0; i < peers->count; i++)
         unmap_peer(&peers->each[i]);
     unmap_shared(peers->own);
-    free(peers->node);
     free(peers);
 }
 

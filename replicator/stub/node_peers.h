@@ -42,14 +42,18 @@ struct peer {
 struct peers {
     struct shared *own;
     struct round *round;
-    uint64_t *node; /* [ranks]; a number for the node of each rank */
+    int first, last; /* the lowest and the highest rank of the node */
+    int nodes, most; /* how many nodes there are, and the most ranks of one */
     int count;
     struct peer each[];
 };
 
-/* Maps the journals; on all ranks. NULL: there are no other ranks on the node, and no cache, or this
- * is not possible. */
-struct peers *peers_open(const struct writer *);
+/* Maps the journals; on all ranks, with the number of the open. NULL: there are no other ranks on the
+ * node, and no cache, or this is not possible. */
+struct peers *peers_open(const struct writer *, uint64_t open);
+/* Whether the ranks of this node are as they are if each node has the next `most` ranks; the last one may
+ * have fewer. */
+bool peers_in_blocks(const struct peers *, int ranks);
 static inline int peers_count(const struct peers *peers) { return peers == NULL ? 0 : peers->count; }
 void shared_lock(pthread_mutex_t *);
 void peers_close(struct peers *);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "freshness.h"
+#include "node_directory.h"
 #include "replica_read.h"
 #include "redirection.h"
 #include "write_stats.h"
@@ -52,7 +53,7 @@ struct source *report_source(const struct loaded_map *map, const struct map_file
 static int open_report(void)
 {
     return process.begun[0] == '\0'
-        ? -1 : open(process.begun, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        ? -1 : node_directory_open(process.begun, O_WRONLY | O_TRUNC);
 }
 
 /* RATIONALE: an empty report from the beginning shows that a process was killed before its exit. */
@@ -62,8 +63,8 @@ static void begin_report(void)
     gethostname(process.host, sizeof process.host - 1);
     if (directory == NULL || strlen(directory) >= sizeof process.begun - sizeof process.host - 32)
         return;
-    snprintf(process.begun, sizeof process.begun, "%s/.%s-%ld.part", directory, process.host, (long)process.pid);
-    snprintf(process.report, sizeof process.report, "%s/%s-%ld.json", directory, process.host, (long)process.pid);
+    snprintf(process.begun, sizeof process.begun, "%s/%s/.%ld.part", directory, process.host, (long)process.pid);
+    snprintf(process.report, sizeof process.report, "%s/%s/%ld.json", directory, process.host, (long)process.pid);
     int fd = open_report();
     if (fd >= 0)
         close(fd);

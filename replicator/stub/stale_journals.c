@@ -10,9 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "node_directory.h"
+
 enum { MOST_LOOKED_AT = 256 /* journals that an open examines while others write */ };
 
-static const char suffix[] = ".journal", unfinished[] = JOURNAL_UNFINISHED;
+static const char suffix[] = JOURNAL_SUFFIX, unfinished[] = JOURNAL_UNFINISHED;
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -26,38 +28,71 @@ bool lookup_failed(int error)
         && error != ENAMETOOLONG;
 }
 
-/* The files of a directory whose names end in `end`. */
+/* The files whose names end in `end` in a directory and in the nodes' directories there. pdla 0.2.0 put all files into
+ * the directory itself. */
 struct listing {
-    DIR *files;
+    DIR *files, *of_node; /* `of_node` NULL: none is being read */
     const char *directory, *end;
+    char node[4096];
     bool failed; /* some files may be missing */
 };
 
 static struct listing list(const char *directory, const char *end)
 {
-    struct listing listing = {opendir(directory), directory, end, false};
+    struct listing listing = {.files = opendir(directory), .directory = directory, .end = end};
     listing.failed = listing.files == NULL && lookup_failed(errno);
     return listing;
 }
 
+static void end_reading(DIR **directory)
+{
+    if (*directory != NULL)
+        closedir(*directory);
+    *directory = NULL;
+}
+
 static void end_listing(struct listing *listing)
 {
-    if (listing->files != NULL)
-        closedir(listing->files);
-    listing->files = NULL;
+    end_reading(&listing->of_node);
+    end_reading(&listing->files);
+}
+
+static bool is_directory(const char *path, const struct dirent *entry)
+{
+    struct stat found;
+    return entry->d_type == DT_DIR
+        || (entry->d_type == DT_UNKNOWN && lstat(path, &found) == 0 && S_ISDIR(found.st_mode));
+}
+
+/* The next name in a directory, and its path; at the end it is closed. False: its name is too long, or it is the end.
+ */
+static const struct dirent *read_name(struct listing *listing, DIR **directory, const char *name, char path[4096])
+{
+    errno = 0;
+    const struct dirent *entry = readdir(*directory);
+    if (entry == NULL) {
+        listing->failed = listing->failed || errno != 0;
+        end_reading(directory);
+    } else if (snprintf(path, 4096, "%s/%s", name, entry->d_name) >= 4096) {
+        path[0] = '\0';
+    }
+    return entry;
 }
 
 /* The path of the next file. False: there are no more, or the listing has failed. */
 static bool next_file(struct listing *listing, char path[4096])
 {
     while (listing->files != NULL) {
-        errno = 0;
-        const struct dirent *entry = readdir(listing->files);
-        if (entry == NULL) {
-            listing->failed = errno != 0;
-            end_listing(listing);
-        } else if (ends_with(entry->d_name, listing->end)
-                   && snprintf(path, 4096, "%s/%s", listing->directory, entry->d_name) < 4096) {
+        const bool of_node = listing->of_node != NULL;
+        const struct dirent *entry = of_node ? read_name(listing, &listing->of_node, listing->node, path)
+                                             : read_name(listing, &listing->files, listing->directory, path);
+        if (entry == NULL || path[0] == '\0')
+            continue;
+        if (!of_node && ends_with(entry->d_name, suffix) && is_directory(path, entry)) {
+            strcpy(listing->node, path);
+            listing->of_node = opendir(path);
+            listing->failed = listing->failed || (listing->of_node == NULL && lookup_failed(errno));
+        } else if (ends_with(entry->d_name, listing->end)) {
             return true;
         }
     }
@@ -398,6 +433,19 @@ static bool remove_all(const char *directory, const char *end, bool *any)
     return all && !files.failed;
 }
 
+/* Removes the nodes' directories that are empty, and makes what was removed from the others durable. */
+static void remove_nodes(const char *directory)
+{
+    char path[4096];
+    struct listing nodes = list(directory, suffix);
+    while (nodes.files != NULL) {
+        const struct dirent *entry = read_name(&nodes, &nodes.files, directory, path);
+        if (entry != NULL && path[0] != '\0' && ends_with(entry->d_name, suffix) && is_directory(path, entry)
+            && rmdir(path) != 0)
+            directory_sync(path);
+    }
+}
+
 void stale_journals_remove(const char *directory)
 {
     bool any = false;
@@ -409,8 +457,10 @@ void stale_journals_remove(const char *directory)
     remove_all(directory, unfinished, &any);
     /* RATIONALE: if a crash brought journals back without the intent, the bytes written back would
      * look like a change by somebody else. */
-    if (any)
+    if (any) {
+        remove_nodes(directory);
         directory_sync(directory);
+    }
     if (all)
         intent_remove(directory);
 }
@@ -431,6 +481,7 @@ void stale_journals_discard(const char *directory, uint64_t inode)
             unlink(path);
         }
     }
+    remove_nodes(directory);
     if (!stale_journals_any(directory))
         intent_remove(directory);
 }
@@ -450,4 +501,5 @@ void stale_journals_remove_empty(const char *directory)
             unlink(path);
         }
     }
+    remove_nodes(directory);
 }

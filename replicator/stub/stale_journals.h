@@ -8,7 +8,7 @@
 #include "loadedmap.h"
 #include "ranges.h"
 
-enum { MOST_RANGES = 1 << 20 /* of all ranks; more are too many to send to all ranks */ };
+enum { MOST_RANGES = 1 << 20 /* of all ranks, merged; more are too many to send to all ranks */ };
 
 enum pending_state {
     PENDING_NONE,   /* no bytes wait */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@ struct offer {
     uint64_t target, lease;
     uint64_t inode;
     uint64_t others_write;         /* 1: others write to the file, too */
+    uint64_t open;                 /* of this open, unlike any other */
 };
 
 /* What the ranks agree on: the AND of what each can do. */
@@ -138,6 +140,8 @@ static struct offer make_offer(const struct loaded_map *map, const struct openin
     if (why != NULL)
         return (struct offer){0};
     struct offer offer = {.redirects = 1, .cached = target == NULL, .inode = found.st_ino, .others_write = !alone};
+    if (getrandom(&offer.open, sizeof offer.open, GRND_NONBLOCK) != (ssize_t)sizeof offer.open)
+        offer.open = (uint64_t)clock_real_ns();
     if (target != NULL) {
         offer.generation = map->header->generation;
         offer.checksum = map->header->checksum;
@@ -172,6 +176,7 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
 {
     const struct journal_owner owner = {.directory = writer->journals,
                                         .target = writer->path,
+                                        .open = offer->open,
                                         .cache = offer->cached ? hints->directory : NULL,
                                         .device = writer->device,
                                         .inode = writer->inode,
@@ -349,12 +354,14 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
         writer->gain = cache_gain_make(writer->path, !hints->on_close);
     const bool judges = redirection_of(writer->handle)->critical != NULL;
     const enum cache_gain_guess gain = writer->gain == NULL ? GAIN_NOT_KNOWN : cache_gain_guess(writer->gain);
-    const int64_t mine[6] = {writer->exchange != NULL && judges == writer->judges && cache_begin(writer, hints),
+    const int64_t mine[7] = {writer->exchange != NULL && judges == writer->judges && cache_begin(writer, hints),
                              writer->deferred != NULL, writer->judges, !writer->judges,
-                             gain != GAIN_LIKELY, gain != GAIN_UNLIKELY};
-    int64_t all[6];
-    if (!agree_reduce(mine, all, 6, running_mpi()->op_min, writer->comm) || all[0] == 0 || all[2] == all[3])
+                             gain != GAIN_LIKELY, gain != GAIN_UNLIKELY,
+                             writer->peers != NULL && peers_in_blocks(writer->peers, writer->ranks)};
+    int64_t all[7];
+    if (!agree_reduce(mine, all, 7, running_mpi()->op_min, writer->comm) || all[0] == 0 || all[2] == all[3])
         return false;
+    exchange_take_turns(writer->exchange, all[6] != 0 ? writer->peers->most : 1);
     if (writer->judges) {
         exchange_free(writer->exchange);
         writer->exchange = NULL;
@@ -412,7 +419,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     redirection_of(handle)->writer = writer;
     opened = opened && all.alone != 0;
     if (opened && (ranks > 1 || offer->cached))
-        writer->peers = peers_open(writer);
+        writer->peers = peers_open(writer, offer->open);
     if (opened && offer->cached)
         opened = begin_cache(writer, &hints);
     if (opened) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -427,33 +428,44 @@ int extend_original(struct file_handle *handle)
     return error != 0 ? error : peers_extend_original(handle);
 }
 
-/* The ranges of all ranks, merged. NULL, the same on all ranks: too many, or out of memory. */
-static struct range *gather(const struct writer *writer, const struct range *mine, size_t count, int64_t total,
-                            size_t *merged)
+/* Adds ranges to merged ones. */
+static bool add_merged(struct parcel *parcel, const void *more, int bytes)
 {
-    const struct mpi *mpi = running_mpi();
-    struct range *all = total <= MOST_RANGES ? malloc((size_t)total * sizeof *all) : NULL;
-    int *counts = malloc((size_t)writer->ranks * 2 * sizeof *counts);
-    int64_t able = all != NULL && counts != NULL, agreed;
-    if (agree_reduce(&able, &agreed, 1, mpi->op_min, writer->comm) && agreed) {
-        int *places = counts + writer->ranks, words = (int)count * 3;
-        able = agree_gather(&words, sizeof words, counts, NULL, NULL, writer->comm);
-        for (int rank = 0, at = 0; able && rank < writer->ranks; rank++) {
-            counts[rank] *= (int)sizeof(int64_t);
-            places[rank] = at;
-            at += counts[rank];
-        }
-        able = able && agree_gather(mine, (int)(count * sizeof *mine), all, counts, places, writer->comm);
-    } else {
-        able = false;
+    const size_t all = ((size_t)parcel->bytes + (size_t)bytes) / sizeof(struct range);
+    struct range *ranges = all > MOST_RANGES ? NULL : realloc(parcel->memory, (all + 1) * sizeof *ranges);
+    if (ranges == NULL)
+        return false;
+    if (bytes > 0)
+        memcpy((char *)ranges + parcel->bytes, more, (size_t)bytes);
+    *parcel = (struct parcel){ranges, (int)(ranges_merge(ranges, all) * sizeof *ranges)};
+    return true;
+}
+
+/* The ranges of all ranks, merged. RATIONALE: a program that follows its pattern leaves no gaps in a replica, and then
+ * all of them are one range. NULL, the same on all ranks: too many, or out of memory. */
+static struct range *merge_all(const struct writer *writer, const struct range *mine, size_t count, size_t *merged)
+{
+    struct parcel parcel = {malloc((count + 1) * sizeof *mine), (int)(count * sizeof *mine)};
+    if (parcel.memory != NULL && count > 0)
+        memcpy(parcel.memory, mine, count * sizeof *mine);
+    if (count > MOST_RANGES) {
+        free(parcel.memory);
+        parcel.memory = NULL;
     }
-    free(counts);
-    if (able) {
-        *merged = ranges_merge(all, (size_t)total);
-        return all;
+    int64_t bytes = agree_merge(&parcel, add_merged, writer->rank, writer->ranks, writer->comm) ? parcel.bytes : -1;
+    bool able = agree_broadcast(&bytes, (int)sizeof bytes, writer->comm) && bytes >= 0;
+    if (able && writer->rank > 0) {
+        free(parcel.memory);
+        parcel.memory = malloc((size_t)bytes + 1);
     }
-    free(all);
-    return NULL;
+    int64_t ready = able && parcel.memory != NULL, agreed;
+    if (!agree_reduce(&ready, &agreed, 1, running_mpi()->op_min, writer->comm) || agreed == 0
+        || !agree_broadcast(parcel.memory, (int)bytes, writer->comm)) {
+        free(parcel.memory);
+        return NULL;
+    }
+    *merged = (size_t)bytes / sizeof(struct range);
+    return parcel.memory;
 }
 
 /* This rank's share of [low, high). */
@@ -472,13 +484,12 @@ static void share(const struct writer *writer, int64_t *low, int64_t *high)
     *high = to;
 }
 
-/* With the ranges of all ranks, `total` of them. */
-static int write_back_share(struct file_handle *handle, const struct range *mine, size_t count, int64_t total,
-                            int64_t low, int64_t high)
+static int write_back_share(struct file_handle *handle, const struct range *mine, size_t count, int64_t low,
+                            int64_t high)
 {
     struct writer *writer = writer_of(handle);
     size_t merged = 0;
-    struct range *all = gather(writer, mine, count, total, &merged);
+    struct range *all = merge_all(writer, mine, count, &merged);
     struct batch batch;
     int error = batch_start(&batch, writer) ? 0 : ENOMEM;
     if (all != NULL) {
@@ -538,9 +549,8 @@ int write_back_together(struct file_handle *handle)
     size_t count = 0;
     struct range *mine = ranges_of(writer, &writer->journal, &count);
     int error = writer->error != 0 ? writer->error : mine == NULL ? ENOMEM : 0;
-    /* The worst error, the lowest and (negated) the highest byte, and the number of ranges. */
+    /* The worst error, the lowest and (negated) the highest byte. */
     int64_t bounds[3] = {-(int64_t)error, writer->low, -writer->high}, all[3];
-    int64_t counted, total = 0;
     if (!agree_reduce(bounds, all, 3, mpi->op_min, writer->comm))
         error = EIO;
     else if (all[0] != 0)
@@ -548,11 +558,8 @@ int write_back_together(struct file_handle *handle)
     else if (-all[2] > all[1]) {
         /* RATIONALE: another rank of the node may have written them back already and may have
          * written newer bytes to the original since. */
-        counted = (int64_t)(count = journal_count(&writer->journal) == 0 ? 0 : count);
-        if (!agree_reduce(&counted, &total, 1, mpi->op_sum, writer->comm))
-            error = EIO;
-        else
-            error = agree_error(writer, write_back_share(handle, mine, count, total, all[1], -all[2]));
+        count = journal_count(&writer->journal) == 0 ? 0 : count;
+        error = agree_error(writer, write_back_share(handle, mine, count, all[1], -all[2]));
     }
     if (error == 0)
         clear_own_journal(writer);

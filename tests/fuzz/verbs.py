@@ -137,7 +137,7 @@ def damage_entries(image: Image, choose: random.Random) -> bool:
 
 def damage_names(directory: Path, choose: random.Random) -> bool:
     """A directory of journals contains something else."""
-    path = choose.choice(sorted(directory.iterdir()))
+    path = choose.choice(sorted(path for path in directory.rglob("*") if not path.is_dir()))
     kind = choose.choice(["name", "another", "unfinished", "copy", "empty", "directory", "link", "astray"])
     if kind == "name":
         path.rename(path.with_name(f"{choose.choice(NUMBERS)}{path.suffix}"))
@@ -299,7 +299,7 @@ class Target:
 
 
 TARGETS = {
-    "journals": Target("home/journals/*/*.journal", damage_journal, SYNCS, READS + WRITES),
+    "journals": Target("home/journals/*/*.journal/*.journal", damage_journal, SYNCS, READS + WRITES),
     "names": Target("home/journals/[0-9a-f]*", damage_names, SYNCS, READS + WRITES),
     "intents": Target("home/journals/[0-9a-f]*", damage_intent, SYNCS, READS + WRITES),
     "notes": Target("home/journals/inodes", damage_notes, SYNCS, READS + WRITES),

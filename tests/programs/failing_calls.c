@@ -86,8 +86,10 @@ MEMORY(char *, strdup, (const char *text), (text))
 AGREEMENT(agree_reduce, (const void *mine, void *all, int words, mpi_handle op, mpi_handle comm),
           (mine, all, words, op, comm))
 AGREEMENT(agree_broadcast, (void *data, int bytes, mpi_handle comm), (data, bytes, comm))
-AGREEMENT(agree_gather, (const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm),
-          (mine, bytes, all, counts, places, comm))
+struct parcel;
+typedef bool add_parcel(struct parcel *, const void *more, int bytes);
+AGREEMENT(agree_merge, (struct parcel *parcel, add_parcel *add, int rank, int count, mpi_handle comm),
+          (parcel, add, rank, count, comm))
 
 FILES(ssize_t, pread, (int fd, void *data, size_t size, off_t offset), (fd, data, size, offset))
 FILES(ssize_t, read, (int fd, void *data, size_t size), (fd, data, size))

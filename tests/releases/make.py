@@ -87,7 +87,7 @@ def _make(directory: Path, target: Path) -> None:
     shutil.copy(report, target / "report.json")
     hint = f"e10_cache_path={directory}"
     run("pdla", "run", "--policy", "e10", "--hint", hint, "--", *mpiexec, "-c", WRITER, "out", code=None)
-    journal = next((home / "journals").glob("*/*.journal"))
+    journal = next((home / "journals").glob("*/*.journal/*.journal"))
     shutil.copy(journal, target / "cache.journal")
     shutil.copy(home / "replicas.map", target)
     (state,) = home.glob("replicas.map.*.state")

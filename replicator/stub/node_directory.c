@@ -1,0 +1,50 @@
+#include "node_directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_TRIES = 100 /* to make a directory that others remove when it is empty */ };
+
+int directory_sync(const char *directory)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* Makes a directory, durably, unless it is there. */
+static bool make(char *directory)
+{
+    if (mkdir(directory, 0700) != 0)
+        return errno == EEXIST;
+    char *slash = strrchr(directory, '/');
+    *slash = '\0';
+    directory_sync(directory);
+    *slash = '/';
+    return true;
+}
+
+int node_directory_open(const char *path, int flags)
+{
+    const size_t length = (size_t)(strrchr(path, '/') - path);
+    char directory[4096];
+    int fd = -1;
+    if (length >= sizeof directory) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(directory, path, length);
+    directory[length] = '\0';
+    for (int tries = 0; tries < MOST_TRIES; tries++) {
+        fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != ENOENT || !make(directory))
+            break;
+    }
+    return fd;
+}

@@ -1,0 +1,11 @@
+/* The directories of nodes, in one for all of a run or of a file. RATIONALE: a directory with an entry for each of
+ * 100,000 ranks is slow on a parallel file system, and they would all wait for it. */
+#ifndef PDLA_NODE_DIRECTORY_H
+#define PDLA_NODE_DIRECTORY_H
+
+/* Makes the entries of a directory durable. 0 or an errno. */
+int directory_sync(const char *directory);
+/* Opens a file for writing that is made, with more `flags`, and so is its directory if it is missing. -1: see errno. */
+int node_directory_open(const char *path, int flags);
+
+#endif
