@@ -88,7 +88,7 @@ class Case:
         return [(out / f"rank.{rank}").read_text() for rank in range(ranks)]
 
     def replica_bytes(self) -> int:
-        reports = [json.loads(path.read_text()) for path in self.directory.glob("out-*/*.json")]
+        reports = [json.loads(path.read_text()) for path in self.directory.glob("out-*/*/*.json")]
         return sum(file["replica"]["bytes"] for report in reports for file in report["files"])
 
 

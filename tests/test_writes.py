@@ -396,7 +396,7 @@ def test_h17_a_call_that_mpi_refuses_leaves_replicas_valid(case: Case, steps: li
     write_map(case.directory / "map", [(case.original, [columns().build(before, case.directory / "reading")])])
     native, _ = case.run("native", *steps, "own-reads", "close", ranks=2)
     assert case.run("original", *steps, "own-reads", "close", ranks=2)[0] == native
-    reports = [json.loads(path.read_text())["files"][0] for path in case.directory.glob("*/*.json")]
+    reports = [json.loads(path.read_text())["files"][0] for path in case.directory.glob("*/*/*.json")]
     assert {replica["state"] for report in reports for replica in report["replicas"]} == {"valid"}
     assert total(reports, "redirected", "calls") == 2 * 2 * 9
 
