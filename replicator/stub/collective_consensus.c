@@ -9,7 +9,7 @@
 enum {
     LONGEST = 31, /* collective calls without a new agreement */
     TAG = 1,
-    FAILED = -1   /* instead of a number of bytes */
+    NO_PARCEL = -1 /* instead of a number of bytes */
 };
 enum { PATIENCE_S = 60 };
 
@@ -105,8 +105,8 @@ static bool add_nothing(struct parcel *parcel, const void *more, int bytes)
 /* Adds what rank `from` sends. */
 static bool add_from(struct parcel *parcel, add_parcel *add, int from, mpi_handle comm)
 {
-    int32_t bytes = FAILED;
-    if (!receive(&bytes, (int)sizeof bytes, from, comm) || bytes == FAILED)
+    int32_t bytes = NO_PARCEL;
+    if (!receive(&bytes, (int)sizeof bytes, from, comm) || bytes == NO_PARCEL)
         return false;
     void *more = malloc((size_t)bytes + 1);
     const int32_t ready = more != NULL;
@@ -127,7 +127,7 @@ bool agree_merge(struct parcel *parcel, add_parcel *add, int rank, int ranks, mp
                 whole = add_from(parcel, whole ? add : add_nothing, rank + step, comm) && whole;
             continue;
         }
-        const int32_t bytes = whole ? parcel->bytes : FAILED;
+        const int32_t bytes = whole ? parcel->bytes : NO_PARCEL;
         int32_t ready = 0;
         bool sent = send(&bytes, (int)sizeof bytes, rank - step, comm);
         if (sent && whole && receive(&ready, (int)sizeof ready, rank - step, comm) && ready && bytes > 0)
