@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import traceback
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pdla.catalog import Catalog, open_catalog
+from pdla.cli import main
 from pdla.extras import EXTRAS
 from pdla.left_reports import place
 from tests.conftest import REPOSITORY, Pdla
@@ -25,27 +29,7 @@ from pdla.cli import main
 main()
 """
 
-KILLED = """
-import os, signal, sys
-last, begins, pattern = int(sys.argv.pop(1)), False, sys.argv.pop(1)
-from glob import glob
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect", "os.scandir", "os.listdir")
-inside = False
-def step(event, arguments):
-    global last, begins, inside
-    if inside or event not in STEPS:
-        return
-    inside = True
-    begins = begins or bool(glob(pattern))
-    last -= begins
-    if last == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    inside = False
-sys.addaudithook(step)
-from pdla.cli import main
-main()
-"""
-"""Kills the verb at one of its steps, counted from the first one at which a file with this pattern is there."""
 
 REPORT = {
     "version": 1,
@@ -107,6 +91,38 @@ def unbidden(pdla: Pdla, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def killed(pdla: Pdla, last: int, pattern: str, *words: str) -> bool:
+    """The verb in a child process that is killed at its step ``last``, counted from the first one at which a file of
+    PDLA_HOME has this pattern; whether it came so far."""
+    child = os.fork()
+    if child == 0:
+        try:
+            left, inside = last, False
+
+            def step(event: str, _: object) -> None:
+                nonlocal left, inside
+                if inside or event not in STEPS:
+                    return
+                inside = True
+                left -= left < last or any(pdla.home.glob(pattern))
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                inside = False
+
+            os.chdir(pdla.directory)
+            sys.argv = ["pdla", *words]
+            sys.addaudithook(step)
+            main()
+        except SystemExit as ended:
+            os._exit(ended.code if isinstance(ended.code, int) else 0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
 @pytest.mark.parametrize("options", [[], ["--writes", "lease"], ["--policy", "e10"], ["--verify"]])
 def test_a_run_imports_none_of_what_planning_needs(pdla: Pdla, program: list[str], options: list[str]) -> None:
     done = unbidden(pdla, "run", "--json", *options, "--", *program)
@@ -142,30 +158,26 @@ def test_status_after_a_run_shows_it_and_its_time(pdla: Pdla, program: list[str]
 
 def test_a_run_that_is_killed_after_its_program_is_recorded_once(pdla: Pdla, program: list[str]) -> None:
     """Killed at each step: gc records what the processes left, or the report; nothing stays behind."""
-    for step in range(1, 200):
-        command = [sys.executable, "-c", KILLED, str(step), f"{pdla.home}/run.*/n1.json", "run", "--", *program]
-        code = subprocess.run(command, cwd=pdla.directory, env=pdla.environment, check=False).returncode
+    step = 1
+    while killed(pdla, step, "run.*/n1.json", "run", "--", *program):
         pdla.run("gc")
-        assert len(results(pdla)) == step, step
-        assert left(pdla) == []
-        if code == 0:
-            break
-    assert code == 0 and step > 5
+        assert (len(results(pdla)), left(pdla)) == (step, []), step
+        step += 1
+    assert (len(results(pdla)), left(pdla)) == (step, [])
+    assert step > 5
 
 
 def test_a_verb_that_is_killed_while_it_takes_reports_in_does_so_once(pdla: Pdla, program: list[str]) -> None:
     """The run, and its use of a replica, counts once."""
-    open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}").close()
-    for step in range(1, 200):
+    pdla.run("status")  # so that what it imports is no step
+    pdla.run("run", "--", *program)
+    step = 1
+    while killed(pdla, step, "reports/*.json", "status"):
+        assert (len(results(pdla)), left(pdla)) == (step, []), step
         pdla.run("run", "--", *program)
-        command = [sys.executable, "-c", KILLED, str(step), f"{pdla.home}/reports/*.json", "status"]
-        code = subprocess.run(
-            command, cwd=pdla.directory, env=pdla.environment, check=False, capture_output=True
-        ).returncode
-        if code == 0:
-            break
-    assert step > 5
+        step += 1
     assert (len(results(pdla)), left(pdla)) == (step, [])
+    assert step > 5
 
 
 def test_runs_at_once_are_all_recorded_while_others_take_them_in(pdla: Pdla, program: list[str]) -> None:
