@@ -36,9 +36,9 @@ SUITE ?= bookworm
 SEED ?=
 TESTS ?=
 
-# Tests often wait, for storage that does not answer or for leases that end: one more process than processors runs them. Each
-# process does a whole module at a time, in the order of tests/conftest.py.
-PARALLEL = --numprocesses $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+# Tests often wait, for storage that does not answer or for leases that end: two more processes than processors run them. Each
+# does a whole module at a time, in the order of tests/conftest.py.
+PARALLEL = --numprocesses $$(($$(nproc) + 2)) --dist loadfile --no-loadscope-reorder
 # They start pdla hundreds of times. Where the environment forbids to keep bytecode, each process would compile pdla again.
 test coverage: export PYTHONDONTWRITEBYTECODE =
 

@@ -131,7 +131,7 @@ def test_h56_ranks_of_every_node_are_recorded_and_redirected(
     assert traced.stdout == native
     assert "2 ranks, 1,044 calls, 768 KiB moved in 2 files" in traced.stderr
     build(mpi, launched, prepared)
-    redirected = step("run", passed="LD_PRELOAD PDLA_MAP PDLA_REPORT PDLA_WRITES")
+    redirected = step("run", passed="LD_PRELOAD PDLA_MAP PDLA_REPORT PDLA_WRITES PDLA_STEP_ASIDE")
     assert redirected.stdout == native
     assert "512 KiB from replicas" in redirected.stderr
 
