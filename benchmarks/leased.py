@@ -136,7 +136,7 @@ class Killed:
     @property
     def waiting(self) -> int:
         """How many extents the journals list."""
-        return sum(len(read_journal(one).waiting) for one in self.home.rglob("*.journal"))
+        return sum(len(read_journal(one).waiting) for one in self.home.rglob("*.journal") if one.is_file())
 
 
 def killed_opens(programs: Path, root: Path, ranges: int, rounds: int) -> Iterator[dict[str, object]]:
