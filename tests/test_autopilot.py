@@ -313,6 +313,11 @@ def locked_by_a_daemon(directory: Path) -> Iterator[None]:
         yield
 
 
+def test_a_run_whose_end_cannot_be_noted_has_the_exit_code_of_the_program(pdla: Pdla) -> None:
+    said = pdla.run("run", "--learn", "--", "sh", "-c", 'rm -rf "$PDLA_HOME/learning"; exit 7', code=7).stderr
+    assert "nothing is learned from this run" in said
+
+
 # ---- kills ---------------------------------------------------------------------------------------------------------
 
 STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")

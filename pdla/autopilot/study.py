@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -295,7 +295,7 @@ class _Chooser:
                 decisions.append(self._decision("planned", digest, _why(one), _facts(one, factors)))
         if chosen:
             self.changes = True
-            _queue(self._catalog, made, chosen)
+            enqueue(self._catalog, replace(made, patterns=tuple(chosen)))
         if left:
             reason = max(left, key=lambda one: one.signature.bytes).reason
             what = f"{counted(len(left), 'pattern')} in the original: {reason}"
@@ -391,11 +391,6 @@ def _planned(source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster) 
     if isinstance(source, Trace):
         return make_plan(source, cluster, analysis=analysis)
     return make_plan(source.about, cluster, seconds=0, analysis=analysis)
-
-
-def _queue(catalog: Catalog, made: Plan, chosen: Collection[PatternPlan]) -> None:
-
-    enqueue(catalog, replace(made, patterns=tuple(chosen)))
 
 
 def _files(one: PatternPlan) -> int:

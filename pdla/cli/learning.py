@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import click
 
@@ -45,16 +46,24 @@ def record_to_learn(
         yield entered
 
 
+def end_recording(recording: spool.Recording, code: int, report: Mapping[str, Any]) -> None:
+    """Note how the program ended. What fails is a line: the exit code stays the program's."""
+    try:
+        recording.end(code, report)
+    except (PdlaError, OSError) as error:
+        say(f"nothing is learned from this run: {error}")
+
+
 def follow(run: str, *, wait: bool) -> None:
     """Learn from the run of this name: now, or in the background. What fails is a line, and no error of the run."""
     if trouble := spool.trouble():
         say(trouble)
-    if not wait:
-        start_in_background()
-        return
     try:
-        _learn(run, background=False, as_json=None)
-    except PdlaError as error:
+        if wait:
+            _learn(run, background=False, as_json=None)
+        else:
+            start_in_background()
+    except (PdlaError, OSError) as error:
         say(str(error))
 
 

@@ -17,7 +17,7 @@ from pdla.cli.caching import RUNS, SSD_POLICIES, check_policy, read_hints, reser
 from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.learning import follow, record_to_learn, unusable
+from pdla.cli.learning import end_recording, follow, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
 from pdla.errors import PdlaError
@@ -127,7 +127,7 @@ def run(
         raise click.exceptions.Exit(launch(command, os.environ))
     with (
         redirection(command, writes) as (variables, reports),
-        record_to_learn(reports.name, command, cluster, learn) as (learned),
+        record_to_learn(reports.name, command, cluster, learn) as learned,
     ):
         variables |= learned.variables if learned else {}
         variables |= caching | (critical.begin(reports) if critical else {})
@@ -147,7 +147,7 @@ def run(
         if critical:
             critical.ended(reports)
         if learned:
-            learned.end(code, report.to_json())
+            end_recording(learned, code, report.to_json())
     code = code or int(bool(report.errors or report.difference))
     if critical:
         try:
