@@ -96,7 +96,12 @@ class Case:
         return seen, [file for report in reports for file in report["writes"]]
 
     def compare(
-        self, *steps: str, ranks: int = 4, before: bytes | None = None, mode: str = "close"
+        self,
+        *steps: str,
+        ranks: int = 4,
+        before: bytes | None = None,
+        mode: str = "close",
+        watch: Sequence[str | Path] = (),
     ) -> list[dict[str, Any]]:
         """Run natively and redirected; the same must be seen, and be in the file."""
         results = []
@@ -104,7 +109,7 @@ class Case:
             self.original.unlink(missing_ok=True)
             if before is not None:
                 self.original.write_bytes(before)
-            seen, reports = self.run(how, *steps, ranks=ranks)
+            seen, reports = self.run(how, *steps, ranks=ranks, watch=watch)
             results.append((seen, self.original.read_bytes() if self.original.exists() else None))
         assert results[0] == results[1]
         assert self.journals == []

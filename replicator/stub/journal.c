@@ -18,6 +18,7 @@
 
 enum {
     GROWTH = 64 << 10,
+    MOST_NAMES = 4096, /* that processes of the same host name and number may have taken */
     SMALL = 1 << 20 /* bytes of a journal whose entries stay in memory */
 };
 
@@ -279,12 +280,13 @@ static size_t name_node(char path[4096], const char *directory)
 }
 
 /* RATIONALE: the journal gets its name only when its header is complete: a file of that name
- * without a header was damaged. link() replaces no other file. */
+ * without a header was damaged. Neither O_EXCL nor link() takes another process's file: in another
+ * PID namespace, such as a container's, a process may have the same host name and number. */
 static int begin(struct journal *journal, const struct journal_owner *owner, int original)
 {
     char unfinished[4096 + sizeof JOURNAL_UNFINISHED];
     snprintf(unfinished, sizeof unfinished, "%s" JOURNAL_UNFINISHED, journal->path);
-    journal->fd = node_directory_open(unfinished, O_RDWR | O_TRUNC);
+    journal->fd = node_directory_open(unfinished, O_RDWR | O_EXCL);
     if (journal->fd < 0)
         return errno;
     int error = lock_bytes(journal->fd, LOCK_ALONE, 0, 1) ? grow(journal) : errno;
@@ -296,23 +298,29 @@ static int begin(struct journal *journal, const struct journal_owner *owner, int
     return error;
 }
 
-int journal_create(struct journal *journal, const struct journal_owner *owner, int original)
+/* Names the journal for a process's `serial`-th try. 0 or an errno. */
+static int name_journal(char path[4096], const struct journal_owner *owner, unsigned serial)
 {
-    static unsigned serial;
-    char host[64] = "", node[4096], path[4096], ending[32], cache[1024];
-    *journal = (struct journal)JOURNAL_NONE;
+    char host[64] = "", node[4096], ending[32], cache[1024];
     gethostname(host, sizeof host - 1);
     journal_ending(ending, owner->open);
     if (name_node(node, owner->directory) == 0)
         return ENAMETOOLONG;
-    int length = snprintf(path, sizeof path, "%s/%s-%ld-%u%s", node, host, (long)getpid(),
-                          __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED), ending);
-    if (length >= (int)sizeof path || strlen(owner->target) >= sizeof journal->header->target)
+    if (snprintf(path, 4096, "%s/%s-%ld-%u%s", node, host, (long)getpid(), serial, ending) >= 4096
+        || strlen(owner->target) >= sizeof ((struct journal_header *)0)->target)
         return ENAMETOOLONG;
-    if (owner->cache != NULL && name_cache(cache, owner->cache, path) >= (int)sizeof cache)
-        return ENAMETOOLONG;
+    return owner->cache != NULL && name_cache(cache, owner->cache, path) >= (int)sizeof cache ? ENAMETOOLONG : 0;
+}
+
+static int try_name(struct journal *journal, const struct journal_owner *owner, int original, unsigned serial)
+{
+    char path[4096];
+    int error = name_journal(path, owner, serial);
+    *journal = (struct journal)JOURNAL_NONE;
+    if (error != 0)
+        return error;
     journal->path = strdup(path);
-    const int error = journal->path == NULL ? ENOMEM : begin(journal, owner, original);
+    error = journal->path == NULL ? ENOMEM : begin(journal, owner, original);
     if (error == 0)
         return 0;
     journal_unmap(journal);
@@ -320,6 +328,15 @@ int journal_create(struct journal *journal, const struct journal_owner *owner, i
         close(journal->fd);
     free(journal->path);
     *journal = (struct journal)JOURNAL_NONE;
+    return error;
+}
+
+int journal_create(struct journal *journal, const struct journal_owner *owner, int original)
+{
+    static unsigned serial;
+    int error = EEXIST;
+    for (int tries = 0; error == EEXIST && tries < MOST_NAMES; tries++)
+        error = try_name(journal, owner, original, __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
     return error;
 }
 

@@ -73,7 +73,8 @@ struct journal {
     pthread_mutex_t state_lock;
 };
 
-/* The process and file of a journal, which is DIRECTORY/NODE.journal/HOST-PID-SERIAL-OPEN.journal.
+/* The process and file of a journal, which is DIRECTORY/NODE.journal/HOST-PID-SERIAL-OPEN.journal. Nobody
+ * learns the process from the name: in another PID namespace another process may have the same number.
  * RATIONALE: no directory has the journals of all ranks of a large run. A directory's name ends like a
  * journal's, so that pdla 0.2.0, which had all of them in DIRECTORY, takes it for a damaged one and
  * refuses to go on, instead of seeing no journals. */

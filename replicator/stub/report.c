@@ -49,24 +49,43 @@ struct source *report_source(const struct loaded_map *map, const struct map_file
     return source;
 }
 
-/* Opens the exit report for writing. -1: not possible, or none is wanted. */
-static int open_report(void)
+enum { MOST_NAMES = 4096 /* that processes of the same host name and number may have taken */ };
+
+/* Makes the report for a process's `number`-th try; -1 and EEXIST: another process has taken the names, or had them.
+ * RATIONALE: containers may share a host name and have equal process numbers, and a kernel gives numbers again. */
+static int make_report(const char *directory, int number)
 {
-    return process.begun[0] == '\0'
-        ? -1 : node_directory_open(process.begun, O_WRONLY | O_TRUNC);
+    char unique[16] = "";
+    if (number > 0)
+        snprintf(unique, sizeof unique, ".%d", number);
+    snprintf(process.begun, sizeof process.begun, "%s/%s/.%ld%s.part", directory, process.host, (long)process.pid,
+             unique);
+    snprintf(process.report, sizeof process.report, "%s/%s/%ld%s.json", directory, process.host, (long)process.pid,
+             unique);
+    const int fd = node_directory_open(process.begun, O_WRONLY | O_EXCL);
+    if (fd >= 0 && access(process.report, F_OK) == 0) {
+        unlink(process.begun);
+        close(fd);
+        errno = EEXIST;
+        return -1;
+    }
+    return fd;
 }
 
 /* RATIONALE: an empty report from the beginning shows that a process was killed before its exit. */
 static void begin_report(void)
 {
     const char *directory = getenv("PDLA_REPORT");
+    int fd = -1;
     gethostname(process.host, sizeof process.host - 1);
-    if (directory == NULL || strlen(directory) >= sizeof process.begun - sizeof process.host - 32)
+    if (directory == NULL || strlen(directory) >= sizeof process.begun - sizeof process.host - 48)
         return;
-    snprintf(process.begun, sizeof process.begun, "%s/%s/.%ld.part", directory, process.host, (long)process.pid);
-    snprintf(process.report, sizeof process.report, "%s/%s/%ld.json", directory, process.host, (long)process.pid);
-    int fd = open_report();
-    if (fd >= 0)
+    for (int number = 0; fd < 0 && number < MOST_NAMES; number++)
+        if ((fd = make_report(directory, number)) < 0 && errno != EEXIST)
+            break;
+    if (fd < 0)
+        process.begun[0] = '\0';
+    else
         close(fd);
 }
 
@@ -321,7 +340,7 @@ void redirector_report(void)
 {
     if (process.pid != getpid())
         return;
-    int error = errno, fd = open_report();
+    int error = errno, fd = process.begun[0] == '\0' ? -1 : open(process.begun, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
     if (out != NULL) {
         write_report(out);
