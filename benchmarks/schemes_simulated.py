@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.cases import COLLECTIVE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, Case
 from benchmarks.simulator_accuracy import _counting, trace_of, workload_of
 from benchmarks.ssd_cache_runs import SECOND, WRITTEN, Job
 from benchmarks.ssd_cache_simulated import CLIENTS, SIEVING
 from benchmarks.ssd_cache_simulated import simulated as by_s4d
 from pdla.layouts.config import load_cluster
-from pdla.model import Cluster, Pool
+from pdla.model import Cluster
 from pdla.policies.e10 import E10
 from pdla.policies.ibridge import IBridge
 from pdla.policies.liu import LiU
 from pdla.policies.online import Online
 from pdla.policies.planfile import read_plan
+from pdla.simulator.later_runs import beside_disks, repeated
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import simulate
 from pdla.simulator.schemes import Scheme
@@ -63,8 +62,7 @@ def simulated(job: Job, op: str, file: Path, plans: Mapping[str, Path], schemes:
             found[one] = moved / result.until
         else:
             policy: Online = IBridge() if one == "iBridge" else LiU()
-            pools = tuple(_beside_disks(pool, cluster.home_servers) for pool in cluster.pools)
-            storage = _cached(replace(cluster, pools=pools), op)
+            storage = _cached(beside_disks(cluster), op)
             found[one] = moved / _learned(calls, storage, policy, EARLIER[one, op])
     return found
 
@@ -96,41 +94,3 @@ def _cached(cluster: Cluster, op: str) -> Cluster:
         return cluster
     pools = (replace(one, startup=((0, 0.0),)) if one.kind == "ssd" else one for one in cluster.pools)
     return replace(cluster, pools=tuple(pools))
-
-
-def _beside_disks(pool: Pool, count: int) -> Pool:
-    """SSDs as ``count`` slower ones."""
-    if pool.kind != "ssd":
-        return pool
-    slower = count / pool.servers
-    return replace(
-        pool,
-        servers=count,
-        where=tuple(f"ssd{number}" for number in range(count)),
-        startup=tuple((distance, seconds * slower) for distance, seconds in pool.startup),
-        read_seconds_per_byte=pool.read_seconds_per_byte * slower,
-        write_seconds_per_byte=pool.write_seconds_per_byte * slower,
-    )
-
-
-def repeated(calls: Workload, times: int) -> Workload:
-    """A program that makes all its calls so many times, the closes among them."""
-    first, call, item = (calls.arrays[name] for name in ("first_call", "call", "item"))
-    joint = int(call["collective"].max()) + 1
-    made, items, begins = [], [], [0]
-    count = 0
-    for rank in range(calls.ranks):
-        own = call[first[rank] : first[rank + 1]]
-        low, high = int(own["item"][0]), int(call["item"][first[rank + 1]])
-        for number in range(times):
-            again = own.copy()
-            again["item"] += count - low
-            again["collective"][again["collective"] >= 0] += number * joint
-            made.append(again)
-            items.append(item[low:high])
-            count += high - low
-        begins.append(begins[-1] + times * len(own))
-    end = call[-1:].copy()
-    end["item"] = count
-    arrays = {"first_call": np.array(begins), "call": np.concatenate([*made, end]), "item": np.concatenate(items)}
-    return replace(calls, arrays={**calls.arrays, **arrays})

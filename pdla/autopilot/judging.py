@@ -93,7 +93,7 @@ class Judge:
     def _saved(self, run: LearnedRun) -> dict[str, float]:
         """The seconds that a run saved by each replica that it read; empty: not measured."""
         read: Sequence[str] = [number for number in run.facts.replicas if int(number) in self._built]
-        if run.facts.measured is None or not read:
+        if run.facts.measured is None or run.facts.policy or not read:
             return {}
         predicted = {number: float(self._built[int(number)].facts.get("predicted", 0.0)) for number in read}
         return attributed(run.facts.measured, predicted)

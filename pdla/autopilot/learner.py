@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pdla import config
 from pdla.autopilot import spool
+from pdla.autopilot.choosing import ignored_facts
 from pdla.autopilot.judging import Judge
 from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served, this_user
 from pdla.catalog import Catalog, Decision, Pattern
@@ -154,8 +155,10 @@ class Learner:
 
     def _ignore(self, run: spool.Waiting, why: str) -> None:
         what = shown(" ".join(run.command)) or "a program that was preloaded by hand"
-        decision = Decision(f"ignored:{run.name}", "ignored", f"{what}: {why}", facts={"run": run.name})
+        decision = Decision(f"ignored:{run.name}", "ignored", f"{what}: {why}", facts=ignored_facts(run))
         self._catalog.autopilot.decide(self._owner, [decision])
+        if run.chosen and run.policy:
+            spool.note_policy(run.command, "")
         run.remove()
 
     def clear(self) -> None:

@@ -87,8 +87,12 @@ class Recording:
 
 
 @contextmanager
-def recording(run: str, command: Sequence[str], cluster: str | None) -> Iterator[Recording]:
+def recording(
+    run: str, command: Sequence[str], cluster: str | None, policy: str = "", *, chosen: bool = False
+) -> Iterator[Recording]:
     """Record the run of this name; the directory is locked until the block ends.
+
+    ``policy`` is that of the run. ``chosen``: by what earlier runs measured; a policy is then chosen for the next one.
 
     Raises:
         PdlaError: nothing can be recorded now; the message says why.
@@ -117,6 +121,8 @@ def recording(run: str, command: Sequence[str], cluster: str | None) -> Iterator
             "command": list(command),
             "cluster": str(Path(cluster).absolute()) if cluster and Path(cluster).exists() else cluster or "",
             "recorded": recorded,
+            "policy": policy,
+            "chosen": chosen,
         }
         with replacing(path / NOTE, mode=0o600) as file:
             file.write_text(json.dumps(note))
@@ -147,10 +153,27 @@ def known(command: Sequence[str]) -> dict[str, Any]:
         return {}
 
 
-def note_known(command: Sequence[str], application: int, steady: int) -> None:
-    """Note which application this command is, and in how many recorded runs in succession nothing has changed."""
+def note_known(command: Sequence[str], application: int, steady: int, policy: str | None = None) -> None:
+    """Note which application this command is, and in how many recorded runs in succession nothing has changed.
+
+    ``policy`` is that of its next run if a policy is to be chosen; None: as noted before.
+    """
+    chosen = policy_of(command) if policy is None else policy
     with replacing(_made(_known(command)), mode=0o600) as path:
-        path.write_text(json.dumps({"application": application, "steady": steady, "skipped": 0}))
+        noted = {"application": application, "steady": steady, "skipped": 0, "policy": chosen}
+        path.write_text(json.dumps(noted))
+
+
+def note_policy(command: Sequence[str], policy: str) -> None:
+    """Note another policy for the next run of this very command."""
+    noted = known(command)
+    note_known(command, int(noted.get("application", 0)), 0, policy)
+
+
+def policy_of(command: Sequence[str]) -> str:
+    """The policy that was chosen for the next run of this very command; "": none."""
+    noted = known(command).get("policy")
+    return noted if isinstance(noted, str) else ""
 
 
 def _is_its_turn(command: Sequence[str]) -> bool:
@@ -177,7 +200,7 @@ class Waiting:
     """A run that has ended. ``failed`` is why nothing can be learned from it; empty: something can.
 
     ``command`` is that of pdla run, empty if the program was preloaded by hand. Such a program
-    ``may_run`` still, until it is adopted.
+    ``may_run`` still, until it is adopted. ``policy`` is that of the run, and was ``chosen`` or given.
     """
 
     path: Path
@@ -188,6 +211,8 @@ class Waiting:
     time: datetime
     report: Mapping[str, Any]
     may_run: bool = False
+    policy: str = ""
+    chosen: bool = False
 
     def adopt(self, report: Mapping[str, Any], url: str) -> Waiting:
         """A preloaded program has ended: note what ``pdla run`` would have noted, for the catalog at this URL."""
@@ -264,7 +289,11 @@ def _waiting(path: Path, catalog: str) -> Waiting | None:
         failed = f"it ended with exit code {ended['code']}"
     when = datetime.fromisoformat(ended["time"]) if ended else datetime.fromtimestamp(path.stat().st_mtime, UTC)
     report = ended.get("report", {})
-    return Waiting(path, tuple(note["command"]), note["cluster"], note["recorded"], failed, when, report)
+    return Waiting(
+        *(path, tuple(note["command"]), note["cluster"], note["recorded"], failed, when, report),
+        policy=note.get("policy", ""),
+        chosen=note.get("chosen", False),
+    )
 
 
 def _preloaded(path: Path) -> Waiting | None:

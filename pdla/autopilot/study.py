@@ -7,6 +7,7 @@ import pwd
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,8 +21,10 @@ from pdla.analyzers.aspects import describe, outline
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.phases import NO_PHASES, find_phases
 from pdla.autopilot import spool
+from pdla.autopilot.choosing import ALIKE, choose_policy
 from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.factors import Factor, corrected
+from pdla.autopilot.forecast import Forecast, forecast
 from pdla.autopilot.judging import BUDGET, Judge
 from pdla.autopilot.names import application_name, joined
 from pdla.autopilot.worth import PastRun, Stake, steps
@@ -43,8 +46,6 @@ from pdla.units import counted, format_bytes, format_seconds, shown
 
 WHOLE = 1 << 22
 """Calls of a trace that is held in memory; of a larger one some aspects are not found, and plans are not simulated."""
-ALIKE = 0.05
-"""Runs whose bytes differ by a smaller share did the same work."""
 SERVED = 0.95
 """A file of whose bytes so large a share came from replicas needs no more of them."""
 UNREAD = 2
@@ -150,14 +151,22 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
         replicas=_replicas(run),
         drift=changed,
         files=tuple(map(str, about.files["path"])),
+        policy=run.policy,
+        io=_io_seconds(source) if isinstance(source, Trace) and not about.dropped else None,
     )
     chooser = _Chooser(catalog, owner, application, run, storage)
     decisions = [_summary(application, name, run, facts), *_drifted(application, run, changed)]
     decisions += chooser.decide(source, analysis)
+    policy, settled = None, True
+    if run.chosen:
+        made = partial(_forecast, source, analysis, storage.cluster)
+        choice, said = choose_policy(catalog, owner, application, run, facts, made)
+        policy, settled, decisions = choice.policy, choice.settled, [*decisions, *said]
     catalog.autopilot.learn(application, run.name, run.time, facts, owner, decisions)
-    steady = 0 if is_new or changed or chooser.changes else spool.known(run.command).get("steady", 0) + 1
+    changes = is_new or changed or chooser.changes or not settled
+    steady = 0 if changes else spool.known(run.command).get("steady", 0) + 1
     if run.command:
-        spool.note_known(run.command, application, steady)
+        spool.note_known(run.command, application, steady, policy)
     for older in runs:
         if older.facts.ranks == about.ranks and older.name != run.name:
             trace_of(older.name).unlink(missing_ok=True)
@@ -194,6 +203,19 @@ def _seconds(source: Trace | StoredTrace) -> float:
     return max(spent.values(), default=0.0)
 
 
+def _io_seconds(trace: Trace) -> float:
+    """Seconds that the slowest rank spent in all calls of MPI-IO, with opens, syncs and closes."""
+    records = trace.records
+    spent = np.bincount(records["rank"].to_numpy(np.int64), (records["t_end"] - records["t_start"]).to_numpy())
+    return float(spent.max(initial=0.0))
+
+
+def _forecast(source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster, measured: float) -> Forecast:
+    if not isinstance(source, Trace):
+        return Forecast(absent={"": "the trace is too large to simulate it"})
+    return forecast(source, _planned(source, analysis, cluster), measured)
+
+
 def _bytes_read(analysis: Analysis) -> int:
     parts: list[Signature | Irregular] = [*analysis.signatures, *analysis.irregular]
     return sum(one.bytes for one in parts if one.op == "read")
@@ -214,6 +236,7 @@ def _expected_seconds(runs: Iterable[LearnedRun], ranks: int, size: int) -> floa
         for one in runs
         if one.facts.seconds is not None
         and not one.facts.hit
+        and not one.facts.policy
         and one.facts.ranks == ranks
         and abs(one.facts.bytes - size) <= ALIKE * size
     ]

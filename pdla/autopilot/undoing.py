@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from pdla.atomic_files import replacing
 from pdla.autopilot import spool
 from pdla.autopilot.study import this_user, trace_of
 from pdla.catalog import AutopilotApplication, Catalog, Decision, Replica
@@ -44,6 +45,10 @@ def undo(catalog: Catalog, number: int) -> str:
         catalog.autopilot.forget_run(str(one.facts["run"]))
         trace_of(str(one.facts["run"])).unlink(missing_ok=True)
         said = "the run is not in the history any more"
+    elif one.kind == "chose":
+        _forget_policies(one.application or 0)
+        barred = f", and {one.facts['policy']} is not chosen again" if one.facts["policy"] else ""
+        said = f"the next runs have no policy{barred}"
     elif one.kind == "paused":
         resume()
         said = "runs are learned from again"
@@ -130,6 +135,14 @@ def _forget_commands(application: int) -> None:
     for path in (spool.directory() / "known").glob("*"):
         if _application_of(path) == application:
             path.unlink(missing_ok=True)
+
+
+def _forget_policies(application: int) -> None:
+    for path in (spool.directory() / "known").glob("*"):
+        if _application_of(path) == application:
+            noted = {**json.loads(path.read_bytes()), "policy": "", "steady": 0}
+            with replacing(path, mode=0o600) as file:
+                file.write_text(json.dumps(noted))
 
 
 def _application_of(path: Path) -> int:

@@ -25,7 +25,18 @@ from pdla.catalog.tables import (
 from pdla.errors import PdlaError
 
 Kind = Literal[
-    "learned", "ignored", "drifted", "planned", "left", "built", "postponed", "retired", "paused", "resumed", "forgot"
+    "learned",
+    "ignored",
+    "drifted",
+    "planned",
+    "left",
+    "built",
+    "postponed",
+    "retired",
+    "chose",
+    "paused",
+    "resumed",
+    "forgot",
 ]
 NEVER = datetime.min.replace(tzinfo=UTC)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -67,6 +78,8 @@ class RunFacts:
         replicas: bytes read from each replica, by its number.
         drift: what changed in the patterns since the previous run that was recorded.
         files: the paths.
+        policy: the policy of the run; "": none.
+        io: what the slowest rank spent in all calls of MPI-IO; None: not recorded.
     """
 
     ranks: int
@@ -81,6 +94,8 @@ class RunFacts:
     replicas: Mapping[str, int] = field(default_factory=dict)
     drift: tuple[Drift, ...] = ()
     files: tuple[str, ...] = ()
+    policy: str = ""
+    io: float | None = None
 
     @property
     def measured(self) -> float | None:

@@ -216,6 +216,8 @@ def _run_json(run: LearnedRun) -> dict[str, Any]:
         "hit_ratio": facts.hit_ratio,
         "predicted": facts.predicted,
         "measured": facts.measured,
+        "policy": facts.policy,
+        "io": facts.io,
         "run": facts.run or None,
         "replicas": {int(number): size for number, size in facts.replicas.items()},
         "drift": [asdict(one) for one in facts.drift],

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 RUNS = ("e10", "s4d", "ibridge", "liu")
 """Policies that real programs can run with."""
+AUTO = "auto"
+"""The one with which earlier runs were fastest."""
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -74,8 +76,8 @@ def check_policy(name: str) -> None:
     Raises:
         ConfigError: a program cannot run with it.
     """
-    if name not in RUNS:
-        raise ConfigError(f"unknown policy {name!r}: pdla run has {', '.join(RUNS)}")
+    if name not in (*RUNS, AUTO):
+        raise ConfigError(f"unknown policy {name!r}: pdla run has {', '.join((*RUNS, AUTO))}")
 
 
 def read_hints(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:

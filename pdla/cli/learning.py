@@ -13,6 +13,7 @@ import click
 
 from pdla import config
 from pdla.autopilot import spool
+from pdla.cli.caching import RUNS
 from pdla.cli.launch import library
 from pdla.cli.options import json_option, print_json, say
 from pdla.errors import CatalogError, PdlaError
@@ -32,15 +33,27 @@ def unusable() -> str:
     return "" if os.access(spool.directory(), os.W_OK | os.X_OK) else f"cannot write into {spool.directory()}"
 
 
+def policy_of_next_run(command: Sequence[str]) -> str | None:
+    """The policy that was chosen after earlier runs of this command; None: none."""
+    policy = spool.policy_of(command)
+    return policy if policy in RUNS else None
+
+
+def own_cluster() -> str | None:
+    """The cluster.toml in PDLA_HOME, if there is one."""
+    path = config.home() / "cluster.toml"
+    return str(path) if path.exists() else None
+
+
 @contextmanager
 def record_to_learn(
-    run: str, command: Sequence[str], cluster: str | None, learn: bool
+    run: str, command: Sequence[str], cluster: str | None, policy: str | None, *, chosen: bool
 ) -> Iterator[spool.Recording | None]:
-    """Record the run, if that is wanted and possible now; otherwise one line says why not."""
+    """Record the run, if that is possible now; otherwise one line says why not."""
     with ExitStack() as stack:
         entered = None
         try:
-            entered = stack.enter_context(spool.recording(run, command, cluster)) if learn else None
+            entered = stack.enter_context(spool.recording(run, command, cluster, policy or "", chosen=chosen))
         except PdlaError as error:
             say(f"nothing is learned from this run: {error}")
         yield entered

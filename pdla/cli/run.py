@@ -8,16 +8,16 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 
-from pdla.cli.caching import RUNS, SSD_POLICIES, check_policy, read_hints, reserved_bytes
+from pdla.cli.caching import AUTO, RUNS, SSD_POLICIES, check_policy, read_hints, reserved_bytes
 from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.learning import end_recording, follow, record_to_learn, unusable
+from pdla.cli.learning import end_recording, follow, own_cluster, policy_of_next_run, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
 from pdla.errors import PdlaError
@@ -68,11 +68,12 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
 )
 @click.option(
     "--policy",
-    type=Named(lambda: RUNS, check_policy),
+    type=Named(lambda: (*RUNS, AUTO), check_policy),
     help="e10: collective writes are cached on the nodes' own devices. s4d: what is faster on SSD servers is cached "
     "there: writes while the program runs, reads for later runs. ibridge: the same for the small ends of requests that "
     "are not aligned with strips. liu: the heads of large segments that are read for the most part, for later runs. "
-    "Writes come home to the original in the background.",
+    "Writes come home to the original in the background. auto: with --learn, the one with which earlier runs of this "
+    "command were fastest, or none.",
 )
 @click.option(
     "--cluster",
@@ -121,33 +122,38 @@ def run(
 
     if wait and not learn:
         raise click.UsageError("--wait needs --learn")
-    caching, critical = _caching(policy, cluster, coherence, hints, learn=learn)
+    chosen = policy == AUTO
+    if chosen and (not learn or coherence or hints):
+        raise click.UsageError("--policy auto needs --learn, and takes neither --coherence nor --hint")
+    if not chosen:
+        serving = _serving(policy, cluster, coherence, hints, learn=learn)
     if learn and (why := unusable()):
         say(f"the program runs without pdla: {why}")
         raise click.exceptions.Exit(launch(command, os.environ))
-    with (
-        redirection(command, writes) as (variables, reports),
-        record_to_learn(reports.name, command, cluster, learn) as learned,
-    ):
-        variables |= learned.variables if learned else {}
-        variables |= caching | (critical.begin(reports) if critical else {})
-        variables |= {"PDLA_VERIFY": "1"} if verify else {}
-        variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
-        coherent = writes != "original" or policy is not None or writes_are_noted()
-        with critical.beside(reports) if critical else nullcontext():
-            code = launch(command, preloaded(variables, coherence=coherent))
-        report = collect(reports, shlex.join(command))
-        if policy and not map_path().exists():
-            report = replace(report, map={})  # nobody asked for replicas
-        # The exit code is the program's; a report that cannot be kept does not change it.
-        try:
-            leave(reports.name, report.to_json())
-        except PdlaError as error:
-            say(f"the report of this run was not kept: {error}")
-        if critical:
-            critical.ended(reports)
-        if learned:
-            end_recording(learned, code, report.to_json())
+    with redirection(command, writes) as (variables, reports):
+        serving = _begun_as_chosen(command, cluster, reports) if chosen else serving.begun(reports)
+        policy, critical = serving.policy, serving.critical
+        recording = record_to_learn(reports.name, command, cluster, policy or "", chosen=chosen)
+        with recording if learn else nullcontext() as learned:
+            variables |= learned.variables if learned else {}
+            variables |= serving.variables
+            variables |= {"PDLA_VERIFY": "1"} if verify else {}
+            variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
+            coherent = writes != "original" or policy is not None or writes_are_noted()
+            with critical.beside(reports) if critical else nullcontext():
+                code = launch(command, preloaded(variables, coherence=coherent))
+            report = collect(reports, shlex.join(command))
+            if policy and not map_path().exists():
+                report = replace(report, map={})  # nobody asked for replicas
+            # The exit code is the program's; a report that cannot be kept does not change it.
+            try:
+                leave(reports.name, report.to_json())
+            except PdlaError as error:
+                say(f"the report of this run was not kept: {error}")
+            if critical:
+                critical.ended(reports)
+            if learned:
+                end_recording(learned, code, report.to_json())
     code = code or int(bool(report.errors or report.difference))
     if critical:
         try:
@@ -182,14 +188,32 @@ def _waiting() -> list[str]:
     return waiting_writes()
 
 
-def _caching(
+@dataclass(frozen=True)
+class _Serving:
+    """How a run is served besides replicas: the variables of its policy, and what is done around the program."""
+
+    policy: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    critical: CriticalRun | None = None
+
+    def begun(self, reports: Path) -> _Serving:
+        """The same, when what is done before the program is done.
+
+        Raises:
+            PdlaError: it cannot be done.
+        """
+        begun = self.critical.begin(reports) if self.critical else {}
+        return replace(self, variables=self.variables | begun)
+
+
+def _serving(
     policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str], *, learn: bool
-) -> tuple[dict[str, str], CriticalRun | None]:
-    """The environment variables of the options that belong to --policy; and what is done around the program."""
+) -> _Serving:
+    """By the options that belong to --policy."""
     if policy is None:
         if coherence or hints or (cluster and not learn):
             raise click.UsageError("--coherence and --hint need --policy, --cluster needs it or --learn")
-        return {}, None
+        return _Serving()
     storage = None
     if cluster:
         from pdla.layouts.config import load_cluster
@@ -197,5 +221,18 @@ def _caching(
         storage = load_cluster(cluster)
     variables = caching_variables(policy, coherence or "node", hints, storage)
     if policy not in SSD_POLICIES or storage is None:
-        return variables, None
-    return variables, CriticalRun(policy, storage, reserved_bytes(storage, hints))
+        return _Serving(policy, variables)
+    return _Serving(policy, variables, CriticalRun(policy, storage, reserved_bytes(storage, hints)))
+
+
+def _begun_as_chosen(command: Sequence[str], cluster: str | None, reports: Path) -> _Serving:
+    """With the policy that earlier runs chose. If it cannot serve, the program runs without one, and a line says so."""
+    policy = policy_of_next_run(command)
+    try:
+        serving = _serving(policy, cluster or own_cluster(), None, {}, learn=True).begun(reports)
+    except (PdlaError, click.UsageError) as error:
+        say(f"without --policy {policy}, which earlier runs chose: {error}")
+        return _Serving()
+    if policy:
+        say(f"with --policy {policy}, which earlier runs chose (pdla log)")
+    return serving

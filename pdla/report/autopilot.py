@@ -21,6 +21,7 @@ UNDO = {
     "built": "pdla undo {id}",
     "postponed": "pdla undo {id}",
     "retired": "pdla undo {id}",
+    "chose": "pdla undo {id}",
     "paused": "pdla resume",
     "resumed": "pdla pause",
 }
@@ -52,7 +53,9 @@ def applications_text(found: Sequence[tuple[AutopilotApplication, Sequence[Learn
 
 def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun], factors: Mapping[str, Factor]) -> str:
     """The runs of an application, and what changed in which of them."""
-    headers = ("run", "date", "ranks", "bytes", "before", "after", "hits", "predicted", "measured", "changes")
+    headers = ["run", "date", "ranks", "bytes", "before", "after", "hits", "predicted", "measured", "changes"]
+    has_policies = any(run.facts.policy for run in runs)
+    headers += ["policy", "all I/O"] if has_policies else []
     rows = [
         [
             str(run.id),
@@ -65,6 +68,7 @@ def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun], 
             _seconds(run.facts.predicted or None),
             _seconds(run.facts.measured),
             str(len(run.facts.drift) or ""),
+            *([run.facts.policy or "-", _seconds(run.facts.io)] if has_policies else []),
         ]
         for run in runs
     ]
