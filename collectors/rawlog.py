@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from pdla.collectors.windows import PAIR, RECORD, Windows, convert, scale, unste
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import LOGS, check, other_format
 from pdla.model import Int64Array
+from pdla.processes import process_table
 from pdla.traces.file_views import View, first_offsets
 from pdla.traces.tables import OPS, RECORD_COLUMNS, categorical, files_frame, operation, records_frame, seconds
 from pdla.traces.trace import Trace
@@ -70,6 +70,8 @@ HEADER = np.dtype(
         ("ended", PAIR),
         ("committed", "<u8"),
         ("exited", "<u4"),
+        ("boot", "S40"),
+        ("pid_namespace", "<u8"),
     ],
     align=True,
 )
@@ -203,9 +205,11 @@ def logs_in(directory: Path) -> list[Path]:
 def is_over(directory: Path) -> bool:
     """Whether the program whose processes record into this directory has ended, as far as that can be known.
 
-    A process has, if it exited after MPI_Finalize, or if it is not there any more on this node. On
-    another node it is taken for ended if it has recorded nothing for ``SILENT_SECONDS``.
+    A process has, if it exited after MPI_Finalize, or if it is not there any more. One that this process
+    cannot see, on another node or in another PID namespace, is taken for ended if it has recorded
+    nothing for ``SILENT_SECONDS``.
     """
+    table = process_table()
     paths = logs_in(directory)
     ranks = 0
     for path in paths:
@@ -217,8 +221,8 @@ def is_over(directory: Path) -> bool:
             continue
         header = np.frombuffer(start, dtype=HEADER, count=1)[0]
         ranks = max(ranks, int(header["ranks"]))
-        here = _text(header["host"]) == socket.gethostname()[:63]
-        gone = not Path(f"/proc/{header['pid']}").exists() if here else age > SILENT_SECONDS
+        seen = table == (_text(header["boot"]), int(header["pid_namespace"]))
+        gone = not Path(f"/proc/{header['pid']}").exists() if seen else age > SILENT_SECONDS
         if not gone and not (header["finalized"] and header["exited"]):
             return False
     newest = max((path.stat().st_mtime for path in paths), default=0.0)

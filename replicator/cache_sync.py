@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from pdla.model import Int64Array
+from pdla.processes import this_boot
 from pdla.replicator.intent import HeldIntent
-from pdla.replicator.journals import Journal, this_boot
+from pdla.replicator.journals import Journal
 from pdla.replicator.moves import cut, move, read_all
 from pdla.replicator.transpose import Bytes
 

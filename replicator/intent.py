@@ -12,6 +12,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import google_crc32c
 import numpy as np
@@ -113,10 +114,10 @@ class HeldIntent:
         row["mtime_ns"], row["ctime_ns"] = identity.mtime_ns, identity.ctime_ns
         row["pid"], row["host"] = os.getpid(), os.fsencode(socket.gethostname())[:63]
         row["checksum"] = google_crc32c.value(row.tobytes()[_CHECKED])
-        unfinished = self._directory / f"{NAME}.{os.getpid()}.new"
-        with unfinished.open("wb") as file:
+        # RATIONALE: on another node or in another container a process of the same number may do the same.
+        with NamedTemporaryFile(prefix=f"{NAME}.", suffix=".new", dir=self._directory, delete=False) as file:
             file.write(row.tobytes())
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(self._directory / NAME)
+        Path(file.name).replace(self._directory / NAME)
         sync_directory(self._directory)

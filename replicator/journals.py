@@ -324,10 +324,3 @@ def _sign(descriptor: int, who: str) -> None:
 
 def _signature(descriptor: int) -> str:
     return os.fsdecode(os.pread(descriptor, 256, 0)) or "another process"
-
-
-def this_boot() -> str:
-    """The identity of the present boot of this machine."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""

@@ -466,7 +466,7 @@ def test_h36_two_builds_at_once_are_refused(place: Place):
     other = open_catalog()
 
     def meanwhile(what: str, done: int, total: int) -> None:
-        with pytest.raises(BusyError, match=rf":{os.getpid()}:\d+ works on {place.original}: wait for it$"):
+        with pytest.raises(BusyError, match=rf":{os.getpid()}:\S+ works on {place.original}: wait for it$"):
             build(signature, layout(signature), place.pool, other)
         assert gc(other) == Removed(0, ())
 

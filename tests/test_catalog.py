@@ -29,7 +29,7 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run, open_catalog
-from pdla.catalog.leases import has_ended
+from pdla.catalog.leases import has_ended, this_process
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base, MetaRow
@@ -148,7 +148,8 @@ def test_h36_a_lease_is_held_by_one_process_at_a_time(catalog: Catalog):
     with subprocess.Popen([sys.executable, "-c", code, "live"], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "1\n"
-        with pytest.raises(BusyError, match=rf"^{re.escape(socket.gethostname())}:{other.pid}:\d+ works on this: wait"):
+        holder = rf"{re.escape(socket.gethostname())}:{other.pid}:\d+@\S+"
+        with pytest.raises(BusyError, match=f"^{holder} works on this: wait"):
             catalog.leases.acquire("this")
         assert catalog.leases.acquire("that").token == 2
         other.kill()
@@ -174,9 +175,13 @@ def test_h36_a_lease_that_is_up_is_anyone_s_and_its_old_holder_is_fenced_off(cat
     catalog.leases.check(new)
 
 
-def test_h36_nothing_is_known_of_a_holder_on_another_host():
-    assert has_ended(f"{socket.gethostname()}:{os.getpid()}:1")
-    assert not has_ended(f"elsewhere:{os.getpid()}:1")
+def test_h36_nothing_is_known_of_a_holder_on_another_host_or_in_another_container():
+    host, process, start = this_process().split(":")
+    table = start.partition("@")[2]
+    assert has_ended(f"{host}:{process}:1@{table}")
+    assert not has_ended(f"elsewhere:{process}:1@{table}")
+    assert not has_ended(f"{host}:{process}:1@{table}0")
+    assert not has_ended(f"{host}:{process}:1")  # of version 0.2.0
 
 
 def test_h44_a_lease_ends_by_the_clock_of_the_database(catalog: Catalog, monkeypatch: pytest.MonkeyPatch):

@@ -122,7 +122,7 @@ def said_of(text: str) -> dict[str, Any]:
 
 def refusal(path: Path) -> str:
     """The error of the second one."""
-    return rf"node\d:\d+:\d+ works on {re.escape(str(path))}: wait for it"
+    return rf"node\d:\d+:\d+@\S+ works on {re.escape(str(path))}: wait for it"
 
 
 def test_h48_two_nodes_have_one_lease_of_a_file(place: Place) -> None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pdla.collectors.rawlog import HEADER, SILENT_SECONDS, is_over, logs_in
+from pdla.model import Identity
+from pdla.processes import process_table
+from pdla.replicator import intent
 from pdla.replicator.journals import paths_in, read_journal
+from tests import test_caches
 from tests.support.mpi import GCC, REPOSITORY, Mpi, available_mpis, unavailable
+from tests.test_critical_requests import FAR, costs, logs
 from tests.test_writes import PIECE, ROWS, Case, make_case, programs, total  # noqa: F401
 
 # Without mpiexec, which would have one start only.
@@ -41,7 +51,7 @@ def held_at(call: str, words: Sequence[str | Path]) -> list[str | Path]:
 def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     sources = [REPOSITORY / "tests/programs/journal_unit.c"]
-    sources += [STUB / name for name in ("journal.c", "crc32c.c", "locks.c", "node_directory.c")]
+    sources += [STUB / name for name in ("journal.c", "intent.c", "crc32c.c", "locks.c", "node_directory.c")]
     subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources], check=True)
     return program
 
@@ -81,3 +91,99 @@ def test_h57_a_report_is_not_overwritten_by_a_later_process_of_the_same_number(a
     three = [*alone, "sh", "-c", ONE_BY_ONE, "sh"]
     _, reports = case.run("close", "open", "strided", "close", ranks=1, watch=three)
     assert [report["redirected"]["calls"] for report in reports] == [4 * ROWS] * 3
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_h57_two_processes_of_one_number_make_an_intent_at_once(
+    alone: list[str], journal_unit: Path, tmp_path: Path, call: str
+) -> None:
+    """Ranks of a job renew the intent of its write-back. One is held before a step, and then another begins."""
+    words = [*alone, journal_unit, "intend", tmp_path]
+    with subprocess.Popen(held_at(call, [*words, "7"])) as first:
+        while not list(tmp_path.iterdir()):
+            assert first.poll() is None
+        subprocess.run([*words, "8"], check=True, timeout=30)
+        assert first.wait(timeout=30) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["intent"]
+    found = intent.read_intent(tmp_path)
+    assert found and found.identity.inode == 7
+
+
+def test_h57_pdla_sync_of_two_nodes_makes_an_intent_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second, of the same number, begins while the first waits for its bytes to be durable."""
+    sync = os.fsync
+
+    def second(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        intent.HeldIntent(tmp_path, Identity(1, 8, 0, 0, 0))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", second)
+    intent.HeldIntent(tmp_path, Identity(1, 7, 0, 0, 0))
+    assert [path.name for path in tmp_path.iterdir()] == ["intent"]
+    found = intent.read_intent(tmp_path)
+    assert found and found.identity.inode == 7
+
+
+def test_h57_ranks_of_one_number_leave_a_log_of_critical_requests_each(
+    alone: list[str], case: Case, library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = test_caches.make_case(case.mpi, case.directory, library, tmp_path_factory.mktemp("cached"))
+    program = case.directory / "apart"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(alone)} {made.program} "$@"\n')
+    program.chmod(0o755)
+    apart = replace(made, program=program)
+    apart.same(test_caches.IMMEDIATE, "write:0", "read:0", "read:0", "all:0", **costs(apart, FAR))
+    assert [log["rank"] for log in logs(apart)] == [0, 1, 2]
+
+
+def recorded(alone: list[str], case: Case, raw: Path) -> list[Path]:
+    """The logs that two ranks of one number leave."""
+    words = [f"LD_PRELOAD={case.library}", f"PDLA_TRACE={raw}", case.program, case.original, raw.with_name("rank")]
+    case.mpi.run(case.mpi.command(2, *alone, "env", *words, "open", "strided", "close"))
+    return [path for path in logs_in(raw) if path.stat().st_size]
+
+
+def test_h57_ranks_of_one_number_are_recorded_each(alone: list[str], case: Case, tmp_path: Path) -> None:
+    """Although others had 150 of the names, as ranks of a large node may have in containers of their own."""
+    node = tmp_path / "raw" / socket.gethostname()
+    node.mkdir(parents=True)
+    for name in [f"{node.name}-2.log", *(f"{node.name}-2.{number}.log" for number in range(1, 150))]:
+        (node / name).touch()
+    made = recorded(alone, case, tmp_path / "raw")
+    assert [path.name for path in made] == [f"{node.name}-2.{number}.log" for number in (150, 151)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "process", "age", "over"),
+    [
+        ("pid", 0, "live", 0, False),
+        ("pid", 0, "ended", 0, True),
+        ("pid_namespace", 1, "ended", 0, False),
+        ("pid_namespace", 1, "live", SILENT_SECONDS + 1, True),
+        ("boot", b"another", "ended", 0, False),
+        ("boot", b"another", "live", SILENT_SECONDS + 1, True),
+    ],
+)
+def test_h57_a_program_is_over_if_its_own_processes_have_ended(
+    case: Case, tmp_path: Path, field: str, value: object, process: str, age: float, over: bool
+) -> None:
+    """And not those of its numbers in another PID namespace, or on another node of the same name."""
+    path = recorded([], case, tmp_path / "raw")[0]
+    header = np.memmap(path, HEADER, "r+", shape=(1,))
+    table = process_table()
+    assert (header["boot"][0].decode(), header["pid_namespace"][0]) == table
+    with subprocess.Popen(["sleep", "100"]) as live, subprocess.Popen(["true"]) as ended:
+        ended.wait()
+        header["ranks"] = 1
+        header["finalized"] = header["exited"] = 0
+        header["pid"] = {"live": live.pid, "ended": ended.pid}[process]
+        if field != "pid":
+            header[field] = value
+        header.flush()
+        for other in logs_in(tmp_path / "raw")[1:]:
+            other.unlink()
+        when = path.stat().st_mtime - age
+        os.utime(path, (when, when))
+        assert is_over(tmp_path / "raw") == over
+        live.kill()

@@ -21,11 +21,12 @@ from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
 from pdla.errors import FormatError, PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
+from pdla.processes import this_boot
 from pdla.replicator import sync
 from pdla.replicator.builder import build
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.identity import leased
-from pdla.replicator.journals import Journal, locked, paths_in, read_journal, this_boot
+from pdla.replicator.journals import Journal, locked, paths_in, read_journal
 from pdla.replicator.mapfile import publish
 from pdla.replicator.status import status
 from pdla.replicator.sync import STAMP_SLACK_NS, write_back
@@ -502,7 +503,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     stub = REPOSITORY / "replicator/stub"
     sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
-    sources += [stub / "locks.c", stub / "node_directory.c"]
+    sources += [stub / "intent.c", stub / "locks.c", stub / "node_directory.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
     return program

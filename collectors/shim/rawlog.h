@@ -96,6 +96,8 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     struct rawlog_pair loaded, ended;
     uint64_t committed;
     uint32_t exited;        /* 1 + the status with which the process called exit(); 0: it did not */
+    char boot[40];          /* of the machine; with the PID namespace it says which processes `pid` counts */
+    uint64_t pid_namespace; /* its inode; 0: not known */
 };
 _Static_assert(sizeof(struct rawlog_header) <= RAWLOG_HEADER_SIZE, "the header fits its page");
 

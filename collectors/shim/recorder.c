@@ -46,6 +46,8 @@ static void set_state(enum state next)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
+enum { MOST_NAMES = 4096 /* of processes of one host name and number */ };
+
 /* Makes <directory>/<host>/<host>-<pid>.<suffix>. If containers share a host name, the name gets a number.
  * RATIONALE: a directory for each node, since a file system makes names in one directory one after the other. */
 static bool create(struct output *output, const char *directory, const char *host, int number, const char *suffix)
@@ -137,6 +139,7 @@ static void fill_header(const char *host)
     char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
     int length;
     struct timespec realtime;
+    struct stat namespace;
     int rank = 0, ranks = 1, world = 0;
     mpi->Initialized(&world); /* not with sessions */
     if (world) {
@@ -159,6 +162,8 @@ static void fill_header(const char *host)
         .loaded = {ticks_chosen.ticks, ticks_chosen.ns},
     };
     snprintf(header->host, sizeof header->host, "%s", host);
+    header->boot[read_words("/proc/sys/kernel/random/boot_id", header->boot, sizeof header->boot - 4)] = '\0';
+    header->pid_namespace = stat("/proc/self/ns/pid", &namespace) == 0 ? namespace.st_ino : 0;
     snprintf(header->mpi, sizeof header->mpi, "%.*s", (int)sizeof header->mpi - 1, version);
     memcpy(header->magic, RAWLOG_MAGIC, sizeof header->magic);
 }
@@ -195,7 +200,7 @@ static bool open_log(const char *directory)
         if (errno == ENOENT && !made) {
             make_directories(directory, host);
             made = true;
-        } else if (errno != EEXIST || ++number > 100) {
+        } else if (errno != EEXIST || ++number > MOST_NAMES) {
             return false;
         }
     if (!create(&side_output, directory, host, number, "side") || !write_names())

@@ -19,6 +19,7 @@ from pdla.catalog.outages import again
 from pdla.catalog.records import Lease
 from pdla.catalog.tables import LeaseRow, MetaRow, Now
 from pdla.errors import BusyError, PdlaError
+from pdla.processes import process_table
 
 LEASE_SECONDS = 60.0
 """Seconds without a sign of life after which another process takes a process's work over."""
@@ -26,17 +27,27 @@ LEASE_SECONDS = 60.0
 
 @cache
 def this_process() -> str:
-    """This process as a holder: host, number and start, because a later process may get the same number."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_start(os.getpid())}"
+    """This process as a holder: host, number, start and table of processes.
+
+    A later process may get the same number; processes of two containers may have the same host and number.
+    """
+    return f"{socket.gethostname()}:{os.getpid()}:{_start(os.getpid())}{_table()}"
 
 
 os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
 def has_ended(holder: str) -> bool:
-    """Whether a holder is known to have ended; nothing is known of one on another host."""
-    host, process, start = holder.rsplit(":", 2)
-    return host == socket.gethostname() and _start(int(process)) != start
+    """Whether a holder is known to have ended; nothing is known of one on another host or in another container."""
+    host, process, started = holder.rsplit(":", 2)
+    start, table = started.partition("@")[::2]
+    return host == socket.gethostname() and f"@{table}" == _table() and _start(int(process)) != start
+
+
+def _table() -> str:
+    """The end of the name of every holder whose process this process would see; empty if it is not known."""
+    table = process_table()
+    return "" if table is None else f"@{table.boot[:8]}-{table.namespace}"
 
 
 def _start(process: int) -> str:

@@ -21,6 +21,7 @@ enum {
     TABLE = ALL_TABLES / 4, LEAST_TABLE = TABLE / 64, /* of one of them */
     MOST_POINTS = 4096,
     FEW_PARTS = 8,
+    MOST_NAMES = 4096, /* that processes of the same host name and number may have taken */
     FINE_PIECES = 64, /* a call is taken to go on as it begins */
     PIECE_NS = 1000   /* that a piece takes in a cache or a replica, wherever its bytes are */
 };
@@ -166,40 +167,51 @@ static uint32_t rows_of(const struct critical_requests *critical, struct log_row
     return rows;
 }
 
-/* The name of a log that nobody else writes. */
-static bool name_of_log(char name[4096])
+static bool name_of_log(char name[4096], const char *directory)
 {
     static unsigned logs;
-    const char *directory = getenv("PDLA_CRITICAL_LOG");
     char host[64] = "";
     gethostname(host, sizeof host - 1);
-    return directory != NULL && *directory != '\0'
-        && snprintf(name, 4096, "%s/%s/%s-%ld-%u.cdt", directory, host, host, (long)getpid(),
+    return snprintf(name, 4096, "%s/%s/%s-%ld-%u.cdt", directory, host, host, (long)getpid(),
                     __atomic_fetch_add(&logs, 1, __ATOMIC_RELAXED)) < 4096;
 }
 
-static bool write_file(const char *name, const char *bytes, size_t size)
+/* 0 or an errno. EEXIST: another process, such as one of the same number in another container, has or had the name. */
+static int write_file(const char *name, const char *bytes, size_t size)
 {
     char unfinished[4096 + 8];
     snprintf(unfinished, sizeof unfinished, "%s.new", name);
     const int fd = node_directory_open(unfinished, O_WRONLY | O_EXCL);
-    bool written = fd >= 0 && write_whole(fd, bytes, (int64_t)size, 0) == 0;
-    if (fd >= 0)
-        written = close(fd) == 0 && written && rename(unfinished, name) == 0;
-    if (fd >= 0 && !written)
-        unlink(unfinished);
-    return written;
+    if (fd < 0)
+        return errno;
+    int error = write_whole(fd, bytes, (int64_t)size, 0);
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0 && link(unfinished, name) != 0)
+        error = errno;
+    unlink(unfinished);
+    return error;
+}
+
+/* Writes a log of its own. */
+static bool write_log(const char *directory, const char *bytes, size_t size)
+{
+    char name[4096];
+    int error = EEXIST;
+    for (int tries = 0; error == EEXIST && tries < MOST_NAMES; tries++)
+        error = name_of_log(name, directory) ? write_file(name, bytes, size) : ENAMETOOLONG;
+    return error == 0;
 }
 
 /* RATIONALE: without the log later reads are as they were; a program is not to hear of that. */
 static bool leave_log(const struct critical_requests *critical)
 {
-    char name[4096];
+    const char *directory = getenv("PDLA_CRITICAL_LOG");
     struct stat found;
     const uint32_t rows = rows_of(critical, NULL);
     const size_t length = strlen(critical->path);
     const size_t size = sizeof(struct log_header) + rows * sizeof(struct log_row) + length;
-    if (rows == 0 || !name_of_log(name) || stat(critical->path, &found) != 0)
+    if (rows == 0 || directory == NULL || *directory == '\0' || stat(critical->path, &found) != 0)
         return false;
     char *bytes = calloc(1, size);
     if (bytes == NULL)
@@ -213,7 +225,7 @@ static bool leave_log(const struct critical_requests *critical)
     rows_of(critical, (struct log_row *)(header + 1));
     memcpy(bytes + size - length, critical->path, length);
     header->checksum = crc32c(0, &header->device, size - offsetof(struct log_header, device));
-    const bool left = write_file(name, bytes, size);
+    const bool left = write_log(directory, bytes, size);
     free(bytes);
     return left;
 }

@@ -1,8 +1,10 @@
+#define _GNU_SOURCE
 #include "intent.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,16 +43,15 @@ bool intent_covers(const struct intent *intent, int64_t size, int64_t mtime_ns)
                                        : intent->size == size && intent->mtime_ns == mtime_ns;
 }
 
-/* RATIONALE: any of several ranks may replace the file. Their intents differ only in their times.
- */
+/* RATIONALE: any of several ranks may replace the file. Their intents differ only in their times. They write to files
+ * of their own: on two nodes or in two containers their process numbers may be equal. */
 static int put(const char *directory, struct intent *intent)
 {
-    char path[4096], name[64], unfinished[4096];
-    snprintf(name, sizeof name, "intent.%ld" JOURNAL_UNFINISHED, (long)getpid());
-    if (!path_of(directory, "intent", path) || !path_of(directory, name, unfinished))
+    char path[4096], unfinished[4096];
+    if (!path_of(directory, "intent", path) || !path_of(directory, "intent.XXXXXX" JOURNAL_UNFINISHED, unfinished))
         return ENAMETOOLONG;
     intent->checksum = checksum_of(intent);
-    int fd = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = mkostemps(unfinished, sizeof JOURNAL_UNFINISHED - 1, O_CLOEXEC);
     if (fd < 0)
         return errno;
     errno = EIO;

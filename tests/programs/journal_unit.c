@@ -1,12 +1,13 @@
-/* The journal alone: journal_unit write DIRECTORY PIECES | damage JOURNAL ROUNDS | boot JOURNAL
- * BOOT, which says whether the journal is of this boot of the node, and whether it would be if it
- * named another. */
+/* The journal and the intent alone: journal_unit write DIRECTORY PIECES | damage JOURNAL ROUNDS | intend DIRECTORY
+ * INODE, which makes an intent | boot JOURNAL BOOT, which says whether the journal is of this boot of the node, and
+ * whether it would be if it named another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "intent.h"
 #include "journal.h"
 
 static int add(struct journal *journal, int64_t start)
@@ -83,11 +84,20 @@ static int boot(const char *path, const char *other)
     return fclose(file);
 }
 
+static int intend(const char *directory, const char *inode)
+{
+    struct intent intent;
+    const struct original_state original = {.inode = strtoull(inode, NULL, 10)};
+    return intent_begin(directory, &intent, &original);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4)
         return 2;
     if (strcmp(argv[1], "boot") == 0)
         return boot(argv[2], argv[3]);
+    if (strcmp(argv[1], "intend") == 0)
+        return intend(argv[2], argv[3]);
     return strcmp(argv[1], "write") == 0 ? write_pieces(argv[2], atoi(argv[3])) : damage(argv[2], atoi(argv[3]));
 }

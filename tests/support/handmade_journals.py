@@ -12,8 +12,9 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from pdla.processes import this_boot
 from pdla.replicator.identity import birth_of
-from pdla.replicator.journals import ENTRY, HEADER, HEADER_SIZE, MAGIC, this_boot
+from pdla.replicator.journals import ENTRY, HEADER, HEADER_SIZE, MAGIC
 
 
 class Image:
