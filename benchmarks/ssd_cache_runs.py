@@ -30,6 +30,7 @@ from pdla.replicator.critical_reads import fetch, reserved_for_writes
 from pdla.units import KiB, MiB, format_bytes
 
 FIRST, SECOND, WRITTEN = "S4D-Cache, first run", "S4D-Cache, second run", "S4D-Cache"
+LEARNED = "pdla run --learn --policy auto"
 ORACLE = "oracle"
 """A replica of what saves most by the same cost model, if all requests are known before."""
 CACHED = (FIRST, SECOND, WRITTEN)
@@ -204,6 +205,9 @@ class Experiment:
         command = self._command(op, contestant)
         if contestant in CACHED:
             said = self._pdla(contestant, "run", "--policy", self.policy, "--cluster", self.cluster, "--", *command)
+        elif contestant == LEARNED:
+            words = ("--learn", "--wait", "--policy", "auto", "--cluster", self.cluster)
+            said = self._pdla(contestant, "run", *words, "--", *command)
         elif contestant in PLANNED or contestant == ORACLE:
             said = self._pdla(contestant, "run", *_writes(op, contestant), "--", *command)
         else:
@@ -216,6 +220,10 @@ class Experiment:
         if op == "write":
             self._check(contestant, moved)
         return float(moved / MiB / sum(one["seconds"] for one in found))
+
+    def history(self) -> str:
+        """What was learned, as JSON."""
+        return self._pdla(LEARNED, "history", "1", "--json")
 
     def plan(self, contestant: str) -> Path:
         """The file of a contestant's plan."""

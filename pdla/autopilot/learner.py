@@ -157,8 +157,8 @@ class Learner:
         what = shown(" ".join(run.command)) or "a program that was preloaded by hand"
         decision = Decision(f"ignored:{run.name}", "ignored", f"{what}: {why}", facts=ignored_facts(run))
         self._catalog.autopilot.decide(self._owner, [decision])
-        if run.chosen and run.policy:
-            spool.note_policy(run.command, "")
+        if run.chosen:
+            spool.forget_policy(run.command)
         run.remove()
 
     def clear(self) -> None:

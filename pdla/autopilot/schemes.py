@@ -21,8 +21,10 @@ PROMISE = 0.8
 """A scheme is tried if its predicted seconds are at most this share of the best measured ones."""
 TRIES = 2
 """So many policies are tried until something changes."""
-WORSE = 1.03
-"""A scheme that takes so many times as long as the program natively is not used again."""
+WORSE = 1.1
+"""A policy that takes so many times as long as the program natively while it learns is given up."""
+AWAITED = 3
+"""After so many runs without them replicas are not waited for any more."""
 RECENT = 3
 """The runs of a scheme that count: the last ones."""
 
@@ -67,7 +69,10 @@ def choose(runs: Sequence[Taken], predicted: Mapping[str, float], lead: Mapping[
         return Choice(last, f"{last} learns from {lead[last]} of its runs before it serves", settled=False)
     best = min(measured, key=lambda one: measured[one])
     tried = {one.scheme for one in runs if one.scheme in POLICIES}
-    promising = [one for one in predicted if one not in tried | measured.keys() and _promises(one, predicted, measured)]
+    expected = dict(predicted)
+    if sum(one.scheme == NATIVE for one in runs) > AWAITED:
+        expected.pop(REPLICAS, None)
+    promising = [one for one in expected if one not in tried | measured.keys() and _promises(one, expected, measured)]
     if promising:
         new = min(promising, key=lambda one: predicted[one])
         if new not in POLICIES:
@@ -100,4 +105,11 @@ def _is_worse(runs: Sequence[Taken], scheme: str) -> bool:
 
 
 def _promises(scheme: str, predicted: Mapping[str, float], measured: Mapping[str, float]) -> bool:
-    return predicted[scheme] <= PROMISE * min(measured.values())
+    """Whether a scheme is predicted to be clearly better than what was measured.
+
+    Replicas serve besides any policy: one that adds little to what is predicted of them is not worth a try.
+    """
+    best = min(measured.values())
+    if scheme in POLICIES:
+        best = min(best, predicted.get(REPLICAS, best))
+    return predicted[scheme] <= PROMISE * best

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,27 +154,10 @@ def known(command: Sequence[str]) -> dict[str, Any]:
         return {}
 
 
-def note_known(command: Sequence[str], application: int, steady: int, policy: str | None = None) -> None:
-    """Note which application this command is, and in how many recorded runs in succession nothing has changed.
-
-    ``policy`` is that of its next run if a policy is to be chosen; None: as noted before.
-    """
-    chosen = policy_of(command) if policy is None else policy
+def note_known(command: Sequence[str], application: int, steady: int) -> None:
+    """Note which application this command is, and in how many recorded runs in succession nothing has changed."""
     with replacing(_made(_known(command)), mode=0o600) as path:
-        noted = {"application": application, "steady": steady, "skipped": 0, "policy": chosen}
-        path.write_text(json.dumps(noted))
-
-
-def note_policy(command: Sequence[str], policy: str) -> None:
-    """Note another policy for the next run of this very command."""
-    noted = known(command)
-    note_known(command, int(noted.get("application", 0)), 0, policy)
-
-
-def policy_of(command: Sequence[str]) -> str:
-    """The policy that was chosen for the next run of this very command; "": none."""
-    noted = known(command).get("policy")
-    return noted if isinstance(noted, str) else ""
+        path.write_text(json.dumps({"application": application, "steady": steady, "skipped": 0}))
 
 
 def _is_its_turn(command: Sequence[str]) -> bool:
@@ -190,6 +174,33 @@ def _is_its_turn(command: Sequence[str]) -> bool:
 def _made(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
+
+
+# ---- the policy of the next run -------------------------------------------------------------------------------------
+
+
+def _chosen(command: Sequence[str]) -> Path:
+    """Of commands that differ in numbers only, behind the launcher and its options (which say the number of ranks)."""
+    program = next((place for place, word in enumerate(command) if place and shutil.which(word)), 1)
+    words = [*command[:program], *(re.sub(r"\d+", "N", word) for word in command[program:])]
+    return directory() / "policies" / hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def note_policy(command: Sequence[str], application: int, policy: str) -> None:
+    """Note the policy for the next run of a command like this one; "": none."""
+    with replacing(_made(_chosen(command)), mode=0o600) as path:
+        path.write_text(json.dumps({"application": application, "policy": policy}))
+
+
+def policy_of(command: Sequence[str]) -> str:
+    """The policy that was chosen for the next run of a command like this one; "": none."""
+    noted = _read(_chosen(command)).get("policy")
+    return noted if isinstance(noted, str) else ""
+
+
+def forget_policy(command: Sequence[str]) -> None:
+    """The next run of a command like this one has no policy."""
+    _chosen(command).unlink(missing_ok=True)
 
 
 # ---- what waits -----------------------------------------------------------------------------------------------------

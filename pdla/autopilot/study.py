@@ -101,7 +101,9 @@ def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
         raise UnteachableError("it was not recorded, and nothing is known of its command")
     last = recorded[-1]
     hit = int(run.report.get("replica_bytes", 0))
-    facts = RunFacts(last.ranks, last.bytes, last.read, hit, replicas=_replicas(run), files=last.files)
+    facts = RunFacts(
+        *(last.ranks, last.bytes, last.read, hit), replicas=_replicas(run), files=last.files, policy=run.policy
+    )
     catalog.autopilot.learn(runs[0].application, run.name, run.time, facts, owner, [])
     if facts.hit_ratio < last.hit_ratio - ALIKE:
         spool.note_known(run.command, runs[0].application, 0)  # something has changed: record the next run
@@ -157,16 +159,18 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     chooser = _Chooser(catalog, owner, application, run, storage)
     decisions = [_summary(application, name, run, facts), *_drifted(application, run, changed)]
     decisions += chooser.decide(source, analysis)
-    policy, settled = None, True
+    settled = True
     if run.chosen:
         made = partial(_forecast, source, analysis, storage.cluster)
         choice, said = choose_policy(catalog, owner, application, run, facts, made)
-        policy, settled, decisions = choice.policy, choice.settled, [*decisions, *said]
+        settled, decisions = choice.settled, [*decisions, *said]
     catalog.autopilot.learn(application, run.name, run.time, facts, owner, decisions)
     changes = is_new or changed or chooser.changes or not settled
     steady = 0 if changes else spool.known(run.command).get("steady", 0) + 1
     if run.command:
-        spool.note_known(run.command, application, steady, policy)
+        spool.note_known(run.command, application, steady)
+        if run.chosen:
+            spool.note_policy(run.command, application, choice.policy)
     for older in runs:
         if older.facts.ranks == about.ranks and older.name != run.name:
             trace_of(older.name).unlink(missing_ok=True)

@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-from pdla.atomic_files import replacing
 from pdla.autopilot import spool
 from pdla.autopilot.study import this_user, trace_of
 from pdla.catalog import AutopilotApplication, Catalog, Decision, Replica
@@ -92,6 +91,7 @@ def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     for run in runs:
         trace_of(run.name).unlink(missing_ok=True)
     _forget_commands(application.id)
+    _forget_policies(application.id)
     said = Decision(f"forgot:{os.urandom(8).hex()}", "forgot", f"{application.name}, as the user asked")
     catalog.autopilot.forget(owner, application.id, [run.facts.run for run in runs if run.facts.run], said)
     return len(replicas)
@@ -138,11 +138,9 @@ def _forget_commands(application: int) -> None:
 
 
 def _forget_policies(application: int) -> None:
-    for path in (spool.directory() / "known").glob("*"):
+    for path in (spool.directory() / "policies").glob("*"):
         if _application_of(path) == application:
-            noted = {**json.loads(path.read_bytes()), "policy": "", "steady": 0}
-            with replacing(path, mode=0o600) as file:
-                file.write_text(json.dumps(noted))
+            path.unlink(missing_ok=True)
 
 
 def _application_of(path: Path) -> int:
