@@ -17,6 +17,7 @@ from pdla.simulator import core
 from tests import test_critical_requests
 from tests.conftest import Launching
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
+from tests.support.striping_mount import StripingMount, striping_mount
 from tests.test_building import mounted
 from tests.test_caches import IMMEDIATE, SIZES, Case
 from tests.test_critical_reads import cluster_text
@@ -335,9 +336,11 @@ CEPH, LUSTRE, ORANGEFS, FILES = "ceph.file.layout", "lustre.lov", "system.pvfs2.
         ({CEPH: b"stripe_unit=40 stripe_count=1 object_size=48 pool=data pool_namespace=a"}, 48, SERVERS),
         ({LUSTRE: lustre(0x0BD10BD0, 1, 56, 5)}, 56, 5),
         ({LUSTRE: lustre(0x0BD30BD0, 1, 56, 5)}, 56, 5),
+        ({LUSTRE: lustre(0x0BD10BD0, 0x201, 56, 5)}, 56, 5),
+        ({LUSTRE: lustre(0x0BD30BD0, 0x801, 56, 400)}, 56, 400),
         ({ORANGEFS: orangefs(b"simple_stripe", 72), FILES: bytes(8 * 4)}, 72, 4),
     ],
-    ids=["home", "ceph", "ceph-objects", "lustre-1", "lustre-3", "orangefs"],
+    ids=["home", "ceph", "ceph-objects", "lustre-1", "lustre-3", "overstriped", "wide", "orangefs"],
 )
 def test_the_file_system_says_how_a_file_is_striped(
     mpich_case: Case, recorded: Path, attributes: dict[str, bytes], strip: int, servers: int
@@ -353,8 +356,13 @@ def test_the_file_system_says_how_a_file_is_striped(
     [
         ({CEPH: b"stripe_unit=0 stripe_count=4 object_size=400"}, "its layout cannot be read"),
         ({CEPH: b"inherited"}, "its layout cannot be read"),
+        ({CEPH: b"a" * 65537}, "its layout cannot be read"),
         ({LUSTRE: lustre(0x0BD10BD0, 2, 128, 5)}, "its layout cannot be read"),
+        ({LUSTRE: lustre(0x0BD10BD0, 1, 128, 0xFFFF)[:32]}, "its layout cannot be read"),
         ({LUSTRE: lustre(0x0BD10BD0, 1, 128, 5)[:20]}, "its layout cannot be read"),
+        ({LUSTRE: lustre(0x0BD10BD0, 0x100, 128, 0)}, "its bytes are on a metadata server"),
+        ({LUSTRE: lustre(0x0BD10BD0, 1 << 31 | 1, 128, 5)}, "its bytes are archived (lfs hsm_restore gets them back)"),
+        ({LUSTRE: struct.pack("<4I", 0x0BD70BD0, 0, 0, 0)}, "another system has its bytes, and Lustre its name only"),
         ({LUSTRE: lustre(0x0BD60BD0, 1, 128, 5)}, "its layout has several components"),
         ({ORANGEFS: orangefs(b"basic_dist")}, "its distribution is not simple_stripe"),
         ({ORANGEFS: orangefs(b"simple_stripe", 144)}, "its layout cannot be read"),
@@ -370,6 +378,31 @@ def test_without_a_known_striping_nothing_is_done(
     ran = mpich_case.run({**mpich_case.variables(IMMEDIATE), **variables, "READ_ONLY": "1"}, "each:0")
     assert f"how the file is striped is not known: {why}" in {cache["refused"] for cache in ran.caches}
     assert logs(mpich_case) == []
+
+
+@pytest.fixture(scope="session")
+def like_beegfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripingMount]:
+    with striping_mount("beegfs", tmp_path_factory.mktemp("beegfs")) as mounted:
+        yield mounted
+
+
+class StripedCase(Case):
+    """The original is on a file system that stripes."""
+
+    mount: Path
+
+    @property
+    def original(self) -> Path:
+        return self.mount / "data"
+
+
+def test_beegfs_says_how_a_file_is_striped(mpich_case: Case, like_beegfs: StripingMount) -> None:
+    """By its ioctls: strips of 64 KiB. By those of [home], a part of each request would be no fragment."""
+    case = StripedCase(**vars(mpich_case))
+    case.mount = like_beegfs.mount
+    ran = case.same(IMMEDIATE, "apart:0", **costs(case))
+    wanted = [part for rank in range(RANKS) for one in requests(rank) for part in fragments(*one, 1 << 16, 4)]
+    assert ran.total("written", "bytes") == bytes_of(wanted) > bytes_of(ALL)
 
 
 def answering(case: Case, recorded: Path, attributes: dict[str, bytes]) -> dict[str, str]:

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "critical_requests.h"
 #include "loadedmap.h"
-#include "striping.h"
 
 enum { LONGEST = 900, LINE = 2048 };
 
@@ -109,21 +107,13 @@ static bool directory_of(int rank, char directory[LONGEST])
 
 /* Of S4D-Cache, iBridge and LiU. A program's own hints do not count: they are for E10, and this room is for all
  * programs. */
-static const char *ssd_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
+static const char *ssd_hints_of(int rank, const char *unjudged, struct cache_hints *hints)
 {
-    struct ssd_costs costs;
-    struct striping striping;
-    const char *why = NULL;
     char bytes[LONGEST];
     *hints = (struct cache_hints){.policy = cache_policy(), .exchange = EXCHANGE_NEVER,
                                   .bytes = of_variable("cache_bytes", bytes) ? number_in(bytes) : 0};
-    if (!ssd_costs_read(&costs))
-        return "PDLA_SSD_COSTS has no cost model";
-    free(costs.numbers);
-    if (hints->policy == POLICY_IBRIDGE)
-        why = striping_of(opening->path, &(struct striping){costs.home_strip, costs.home_servers}, &striping);
-    if (why != NULL)
-        return why;
+    if (unjudged != NULL)
+        return unjudged;
     hints->pool = hints->bytes > 0 ? getenv("PDLA_SSD_PATH") : NULL;
     return directory_of(rank, hints->directory) && hints->directory[0] == '/' ? NULL
         : "PDLA_SSD_PATH does not name the directories of SSD servers";
@@ -155,9 +145,9 @@ static const char *e10_hints_of(const struct opening *opening, struct cache_hint
     return hints->directory[0] == '/' ? NULL : "the hint e10_cache_path is not an absolute path";
 }
 
-const char *cache_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
+const char *cache_hints_of(const struct opening *opening, int rank, const char *unjudged, struct cache_hints *hints)
 {
-    return policy_judges(cache_policy()) ? ssd_hints_of(opening, rank, hints) : e10_hints_of(opening, hints);
+    return policy_judges(cache_policy()) ? ssd_hints_of(rank, unjudged, hints) : e10_hints_of(opening, hints);
 }
 
 /* RATIONALE: the hints of the open file, not those of the program: ROMIO adds its own, and its drivers change them. */

@@ -35,7 +35,7 @@ struct cache_hints {
 enum cache_policy cache_policy(void);
 /* Reads the hints of an open, for a rank: those of its MPI_Info first, then those of the file that
  * ROMIO_HINTS names, then the variables of pdla run. NULL, or why its writes are not cached: a literal. */
-const char *cache_hints_of(const struct opening *, int rank, struct cache_hints *);
+const char *cache_hints_of(const struct opening *, int rank, const char *unjudged, struct cache_hints *);
 /* Where the bytes of an independent call have gaps in the file: how many bytes, gaps included, the MPI library reads
  * at once, and reads and writes back (data sieving); 0: it does not. */
 void sieving_of(mpi_handle file, int64_t *reads, int64_t *writes);

@@ -99,25 +99,31 @@ static int64_t table_of(int ranks)
     return share > TABLE ? TABLE : share < LEAST_TABLE ? LEAST_TABLE : share;
 }
 
-/* False: nothing can be judged. */
-static bool can_judge(struct critical_requests *critical, const char *path)
+/* Why nothing can be judged: a literal; NULL: it can. */
+static const char *why_unjudged(struct critical_requests *critical, const char *path)
 {
-    if ((critical->path = strdup(path)) == NULL || !ssd_costs_read(&critical->costs))
-        return false;
+    static const char no_memory[] = "out of memory";
+    const char *why = NULL;
+    if ((critical->path = strdup(path)) == NULL)
+        return no_memory;
+    if (!ssd_costs_read(&critical->costs))
+        return "PDLA_SSD_COSTS has no cost model";
     if (cache_policy() == POLICY_IBRIDGE
-        && (critical->fragments = fragment_requests_open(path, critical->ranks, &critical->costs)) == NULL)
-        return false;
+        && (critical->fragments = fragment_requests_open(path, critical->ranks, &critical->costs, &why)) == NULL)
+        return why != NULL ? why : no_memory;
     if (cache_policy() == POLICY_LIU
         && (critical->segments = segment_requests_open(path, critical->ranks, &critical->costs)) == NULL)
-        return false;
+        return no_memory;
     critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
                                                   critical->costs.home_servers, table_of(critical->ranks));
-    return critical->identifier != NULL;
+    return critical->identifier != NULL ? NULL : no_memory;
 }
 
-struct critical_requests *critical_requests_open(const struct file_handle *handle, const char *path, int rank)
+struct critical_requests *critical_requests_open(const struct file_handle *handle, const char *path, int rank,
+                                                 const char **why)
 {
     struct critical_requests *critical = policy_judges(cache_policy()) ? calloc(1, sizeof *critical) : NULL;
+    *why = critical == NULL && policy_judges(cache_policy()) ? "out of memory" : NULL;
     if (critical == NULL)
         return NULL;
     pthread_mutex_init(&critical->mutex, NULL);
@@ -125,7 +131,7 @@ struct critical_requests *critical_requests_open(const struct file_handle *handl
     critical->ranks = handle->ranks;
     critical->more = critical->ranks < ALL_TABLES / TABLE ? ALL_TABLES / TABLE / critical->ranks - 1 : 0;
     sieving_of(handle->file, &critical->sieved[CACHING_READ], &critical->sieved[CACHING_WRITE]);
-    if (can_judge(critical, path))
+    if ((*why = why_unjudged(critical, path)) == NULL)
         return critical;
     critical_requests_close(critical);
     return NULL;

@@ -1,6 +1,7 @@
 #include "fragment_requests.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "critical_requests.h"
 #include "striping.h"
@@ -20,6 +21,7 @@ struct share {
 
 struct fragment_requests {
     struct striping striping;
+    int original; /* a descriptor that striping_of() has opened, or -1 */
     struct service_times *times;
     const struct caching_s4d *model;
     int64_t few, ranks;
@@ -29,20 +31,24 @@ struct fragment_requests {
     struct share share[KINDS];
 };
 
-struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *costs)
+struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *costs,
+                                                 const char **why)
 {
     const struct striping home = {costs->home_strip, costs->home_servers};
     struct striping striping;
-    if (striping_of(path, &home, &striping) != NULL)
-        return NULL;
     struct fragment_requests *made = calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
-    *made = (struct fragment_requests){.striping = striping, .model = &costs->model, .ranks = ranks,
-                                       .few = striping.strip < MOST_FEW ? striping.strip : MOST_FEW,
-                                       .times = service_times_open(getenv("PDLA_CRITICAL_LOG")),
-                                       .ends = malloc((size_t)striping.servers * sizeof *made->ends),
-                                       .averages = malloc((size_t)striping.servers * sizeof *made->averages)};
+    *why = striping_of(path, &home, &striping, &made->original);
+    if (*why == NULL) {
+        made->striping = striping;
+        made->model = &costs->model;
+        made->ranks = ranks;
+        made->few = striping.strip < MOST_FEW ? striping.strip : MOST_FEW;
+        made->times = service_times_open(getenv("PDLA_CRITICAL_LOG"));
+        made->ends = malloc((size_t)striping.servers * sizeof *made->ends);
+        made->averages = malloc((size_t)striping.servers * sizeof *made->averages);
+    }
     if (made->times == NULL || made->ends == NULL || made->averages == NULL) {
         fragment_requests_close(made);
         return NULL;
@@ -56,6 +62,8 @@ void fragment_requests_close(struct fragment_requests *fragments)
 {
     if (fragments == NULL)
         return;
+    if (fragments->original >= 0)
+        close(fragments->original);
     service_times_close(fragments->times);
     free(fragments->averages);
     free(fragments->ends);

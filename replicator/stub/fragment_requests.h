@@ -23,8 +23,9 @@ struct fragment_choice {
     double head_returns, tail_returns;
 };
 
-/* NULL: how the file at `path` is striped is not known, or there is no memory. */
-struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *);
+/* NULL: it is not known how the file at `path` is striped, and *why says why, or there is no memory. */
+struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *,
+                                                 const char **why);
 void fragment_requests_close(struct fragment_requests *);
 /* `room` NULL: nothing is written. */
 struct fragment_choice fragment_requests_judge(struct fragment_requests *, enum caching_op, int64_t start, int64_t stop,

@@ -288,7 +288,8 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     struct reader *reader;
     struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
     char ignored[4096];
-    struct critical_requests *critical = handle == NULL ? NULL : critical_requests_open(handle, path, rank);
+    struct critical_requests *critical =
+        handle == NULL ? NULL : critical_requests_open(handle, path, rank, &redirection_of(handle)->unjudged);
     mine.measures = all_bits(critical_requests_measures(critical));
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))

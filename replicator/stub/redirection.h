@@ -81,6 +81,7 @@ struct redirection {
     struct writer *writer; /* NULL: writes go to the original */
     struct leased *leased; /* NULL: the original has its newest bytes */
     struct critical_requests *critical; /* of the policies s4d, ibridge and liu; NULL: nothing is judged */
+    const char *unjudged; /* why nothing is judged: a literal; NULL: it is, or the policy is another one */
     bool measures; /* all ranks measure service times, and exchange them where MPI is collective */
 };
 

@@ -1,13 +1,18 @@
 #include "striping.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
-enum { LONGEST = 4096 };
+enum { LONGEST = 65536 }; /* XATTR_SIZE_MAX */
 
 /* An extended attribute that says how a file is striped. */
 struct attribute {
@@ -18,7 +23,8 @@ struct attribute {
     const char *missing;
 };
 
-static const char not_known[] = "how the file is striped is not known: its layout cannot be read";
+#define NOT_KNOWN "how the file is striped is not known: "
+static const char not_known[] = NOT_KNOWN "its layout cannot be read";
 
 /* Ceph: "stripe_unit=65536 stripe_count=2 object_size=4194304 pool=data" (docs.ceph.com, File Layouts). RATIONALE: with
  * one column a file is contiguous in each object. Where objects are, a client does not see: they count as taking turns
@@ -37,26 +43,37 @@ static const char *read_ceph(const char *path, const char *value, size_t size, c
     return NULL;
 }
 
-/* Lustre: struct lov_user_md_v1 or _v3, little endian (lustre/include/uapi/linux/lustre/lustre_user.h): magic, pattern
- * (1 is RAID 0), 16 bytes for the object, bytes of a strip, and their number. */
+/* Lustre: struct lov_user_md_v1 or _v3, little endian (lustre/include/uapi/linux/lustre/lustre_user.h): magic, pattern,
+ * 16 bytes for the object, bytes of a strip, and their number. Each object counts as a server; with overstriping an OST
+ * has several, which it serves one by one all the same. */
 static const char *read_lustre(const char *path, const char *value, size_t size, const struct striping *home,
                                struct striping *found)
 {
-    enum { V1 = 0x0BD10BD0, V3 = 0x0BD30BD0, RAID0 = 1 };
+    enum { V1 = 0x0BD10BD0, V3 = 0x0BD30BD0, COMPOSITE = 0x0BD60BD0, FOREIGN = 0x0BD70BD0 };
+    enum { RAID0 = 1, MDT = 0x100, OVERSTRIPING = 0x200, COMPRESS = 0x800 };
+    const uint32_t released = 0x80000000;
     struct {
         uint32_t magic, pattern;
         char object[16];
         uint32_t strip;
         uint16_t strips, generation;
-    } layout;
+    } layout = {0};
     (void)path;
     (void)home;
-    if (size < sizeof layout)
+    memcpy(&layout, value, size < sizeof layout ? size : sizeof layout);
+    if (layout.magic == COMPOSITE)
+        return NOT_KNOWN "its layout has several components";
+    if (layout.magic == FOREIGN)
+        return NOT_KNOWN "another system has its bytes, and Lustre its name only";
+    if (size < sizeof layout || (layout.magic != V1 && layout.magic != V3))
         return not_known;
-    memcpy(&layout, value, sizeof layout);
-    if (layout.magic != V1 && layout.magic != V3)
-        return "how the file is striped is not known: its layout has several components";
-    if (layout.pattern != RAID0 || layout.strip == 0 || layout.strips == 0 || layout.strips == UINT16_MAX)
+    if (layout.pattern & released)
+        return NOT_KNOWN "its bytes are archived (lfs hsm_restore gets them back)";
+    if (layout.pattern == MDT)
+        return NOT_KNOWN "its bytes are on a metadata server";
+    if ((layout.pattern & ~(uint32_t)(OVERSTRIPING | COMPRESS)) != RAID0)
+        return not_known;
+    if (layout.strip == 0 || layout.strips == 0 || layout.strips == UINT16_MAX)
         return not_known;
     *found = (struct striping){layout.strip, layout.strips};
     return NULL;
@@ -70,8 +87,7 @@ static const char *read_orangefs(const char *path, const char *value, size_t siz
 {
     static const char simple[] = "simple_stripe";
     enum { HANDLE = 8, PARAMETERS = (4 + sizeof simple + 7) / 8 * 8 };
-    char handles[LONGEST];
-    const ssize_t files = getxattr(path, "system.pvfs2.dh", handles, sizeof handles);
+    const ssize_t files = getxattr(path, "system.pvfs2.dh", NULL, 0);
     (void)home;
     if (size < PARAMETERS + sizeof found->strip || memcmp(value + 4, simple, sizeof simple) != 0)
         return "how the file is striped is not known: its distribution is not simple_stripe";
@@ -81,25 +97,66 @@ static const char *read_orangefs(const char *path, const char *value, size_t siz
 }
 
 static const struct attribute attributes[] = {
-    {"ceph.file.layout", read_ceph, 0x00c36400, "how the file is striped is not known: CephFS does not say it"},
-    {"lustre.lov", read_lustre, 0x0BD00BD0, "how the file is striped is not known: Lustre does not say it"},
-    {"system.pvfs2.md", read_orangefs, 0x20030528, "how the file is striped is not known: OrangeFS does not say it"},
+    {"ceph.file.layout", read_ceph, 0x00c36400, NOT_KNOWN "CephFS does not say it"},
+    {"lustre.lov", read_lustre, 0x0BD00BD0, NOT_KNOWN "Lustre does not say it"},
+    {"system.pvfs2.md", read_orangefs, 0x20030528, NOT_KNOWN "OrangeFS does not say it"},
 };
 
-const char *striping_of(const char *path, const struct striping *home, struct striping *found)
+/* BeeGFS: BEEGFS_IOC_TEST_IS_BEEGFS and BEEGFS_IOC_GET_STRIPEINFO (client_module/include/uapi/beegfs_client.h, BeeGFS
+ * 8.3). A pair of mirrored targets is a server. False: the file is on another file system.
+ * RATIONALE: on kinds of file systems that cannot be BeeGFS, the file is not opened. */
+static bool is_on_beegfs(const char *path, long type, struct striping *found, int *opened, const char **why)
 {
-    char value[LONGEST + 1];
+    enum { SUPER = 0x19830326, FUSE = 0x65735546, RAID0 = 1, BUDDY_MIRROR = 3 };
+    struct {
+        unsigned pattern, chunk;
+        uint16_t targets;
+    } layout = {0};
+    char is_beegfs[16] = ""; /* the client writes more than the number of the ioctl says */
+    if (type != SUPER && type != FUSE)
+        return false;
+    *why = NOT_KNOWN "BeeGFS does not say it";
+    *opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*opened < 0 || ioctl(*opened, _IOR('f', 22, char[6]), is_beegfs) != 0 || memcmp(is_beegfs, "_FhGFS", 6) != 0)
+        return type == SUPER;
+    if (ioctl(*opened, _IOR('f', 25, layout), &layout) == 0 && layout.chunk > 0 && layout.targets > 0
+        && (layout.pattern == RAID0 || layout.pattern == BUDDY_MIRROR)) {
+        *found = (struct striping){layout.chunk, layout.targets};
+        *why = NULL;
+    }
+    return true;
+}
+
+/* RATIONALE: a file system that has no such attributes says so in one of these ways. Any other error is no answer, and
+ * [home] would be a guess. */
+static bool has_no_attributes(int error)
+{
+    return error == ENODATA || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EPERM;
+}
+
+const char *striping_of(const char *path, const struct striping *home, struct striping *found, int *opened)
+{
     struct statfs system;
     const long type = statfs(path, &system) == 0 ? (long)system.f_type : 0;
-    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+    const char *why = NULL;
+    char *value = malloc(LONGEST + 1);
+    bool answered = value == NULL;
+    *opened = -1;
+    for (size_t i = 0; !answered && i < sizeof attributes / sizeof *attributes; i++) {
         const ssize_t size = getxattr(path, attributes[i].name, value, LONGEST);
+        answered = size > 0 || type == attributes[i].system || (size < 0 && !has_no_attributes(errno));
         if (size > 0) {
             value[size] = '\0';
-            return attributes[i].read(path, value, (size_t)size, home, found);
-        }
-        if (type == attributes[i].system)
-            return attributes[i].missing;
+            why = attributes[i].read(path, value, (size_t)size, home, found);
+        } else if (answered)
+            why = type == attributes[i].system ? attributes[i].missing : not_known;
     }
-    *found = *home;
-    return NULL;
+    if (value == NULL)
+        why = not_known;
+    free(value);
+    if (!answered && !is_on_beegfs(path, type, found, opened, &why)) {
+        *found = *home;
+        why = NULL;
+    }
+    return why;
 }

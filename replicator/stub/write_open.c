@@ -87,14 +87,14 @@ bool writer_place(const struct loaded_map *map, const char *path, char journals[
 }
 
 /* Why the writes of a file opened in this mode are not redirected. NULL: they are. */
-static const char *unwanted(const struct map_target *target, const struct opening *opening)
+static const char *unwanted(const struct map_target *target, const struct opening *opening, const char *unjudged)
 {
     struct cache_hints hints;
     const char *why = unsuitable(opening->amode), *uncached = NULL;
     if (target != NULL && !replicas_wanted())
         return "not asked for";
     if (target == NULL)
-        uncached = cache_hints_of(opening, 0, &hints);
+        uncached = cache_hints_of(opening, 0, unjudged, &hints);
     /* RATIONALE: where it is not known how a file is striped, its reads are not judged, either. */
     return why == NULL || (uncached != NULL && hints.policy == POLICY_IBRIDGE) ? uncached : why;
 }
@@ -107,7 +107,8 @@ static void drop_replicas(const struct loaded_map *map, const struct map_target 
 }
 
 /* Rank 0's offer, with the lock of the journals. */
-static struct offer make_offer(const struct loaded_map *map, const struct opening *opening, int lock)
+static struct offer make_offer(const struct loaded_map *map, const struct opening *opening, const char *unjudged,
+                               int lock)
 {
     const char *path = opening->path;
     const struct map_target *target = writer_target(map, path);
@@ -117,7 +118,7 @@ static struct offer make_offer(const struct loaded_map *map, const struct openin
     struct stat found;
     if (written == NULL)
         return (struct offer){0};
-    const char *why = unwanted(target, opening);
+    const char *why = unwanted(target, opening, unjudged);
     if (stat(path, &found) != 0 || !S_ISREG(found.st_mode))
         why = "not a regular file";
     if (why == NULL && lock < 0)
@@ -397,7 +398,8 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     struct write_abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
     struct writer *writer = NULL;
     struct cache_hints hints = {0};
-    const bool same = offer->cached ? cache_hints_of(opening, rank, &hints) == NULL
+    const char *unjudged = handle == NULL ? NULL : redirection_of(handle)->unjudged;
+    const bool same = offer->cached ? cache_hints_of(opening, rank, unjudged, &hints) == NULL
         : map != NULL && map->header->generation == offer->generation && map->header->checksum == offer->checksum;
     if (handle != NULL && same)
         writer = make_writer(map, offer, opening, &hints, rank, lock, &mine);
@@ -453,7 +455,7 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
     int lock = (int)opening->notes[NOTE_LOCK];
     opening->notes[NOTE_LOCK] = -1;
     if (rank == 0 && handle != NULL)
-        offer = make_offer(map, opening, lock);
+        offer = make_offer(map, opening, redirection_of(handle)->unjudged, lock);
     if (agree_broadcast(&offer, (int)sizeof offer, comm) && offer.redirects)
         open_offered(handle, comm, ranks, rank, opening, map, &offer, lock, objection);
     else if (lock >= 0)
