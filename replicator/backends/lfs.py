@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pdla.errors import PdlaError
 from pdla.replicator.backends.lov import Striping
+from pdla.replicator.backends.lov_components import END, UNWRITTEN, Component
 from pdla.replicator.backends.tools import ask
 
 FLAGS = {
@@ -82,6 +83,27 @@ def striping(printed: str) -> Striping:
         raise PdlaError(f"cannot understand the output of lfs getstripe -y: {printed[:200]!r}")
     pool = re.search(r"lmm_pool:\s+(\S+)", printed)
     return Striping(int(strips[0]), tuple(int(ost, 0) for ost in chosen), pool[1] if pool else "")
+
+
+def components(printed: str) -> tuple[Component, ...]:
+    """The components of a file with a composite layout, from ``lfs getstripe -y``, as ``lov_components.components``.
+
+    Raises:
+        PdlaError: the text has no components.
+    """
+    found = []
+    for text in re.split(r"^\s*-? *lcme_id: ", printed, flags=re.M)[1:]:
+        mirror = re.search(r"lcme_mirror_id: +(\d+)", text)
+        extent = re.search(r"lcme_extent\.e_start: +(\d+)\s+lcme_extent\.e_end: +(\d+|EOF)", text)
+        flags = re.search(r"lcme_flags: +(\S+)", text)
+        if not mirror or not extent or not flags:
+            raise PdlaError(f"cannot understand the output of lfs getstripe -y: {text[:200]!r}")
+        whole = striping(text) if "init" in flags[1].split(",") else None
+        stop = END if extent[2] == "EOF" else int(extent[2])
+        found.append(Component(int(extent[1]), stop, whole, "" if whole else UNWRITTEN, int(mirror[1])))
+    if not found:
+        raise PdlaError(f"cannot understand the output of lfs getstripe -y: {printed[:200]!r}")
+    return tuple(found)
 
 
 def ask_osts(mount: Path, *flags: str) -> dict[int, Ost]:

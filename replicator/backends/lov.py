@@ -21,7 +21,7 @@ LONGEST_STRIP = (1 << 32) - UNIT
 MOST_STRIPES = 160
 """Of a file on any Lustre (LOV_MAX_STRIPE_COUNT_OLD); more need the servers' option ``ea_inode``."""
 V1, V3, SPECIFIC = 0x0BD10BD0, 0x0BD30BD0, 0x0BD50BD0
-RAID0, OVERSTRIPING = 0x001, 0x200
+RAID0, OVERSTRIPING, COMPRESS = 0x001, 0x200, 0x800
 _HEAD = struct.Struct("<IIQQIHH")
 """lmm_magic, lmm_pattern, lmm_oi (two words), lmm_stripe_size, lmm_stripe_count, lmm_stripe_offset."""
 _POOL = struct.Struct("16s")
@@ -59,8 +59,13 @@ def encode(striping: Striping) -> bytes:
 
 def encode_default(striping: Striping) -> bytes:
     """The value that makes new files in a directory begin on the first of ``striping.osts`` (``ll_dir_setstripe``)."""
+    return encode_plain(striping, striping.osts[0])
+
+
+def encode_plain(striping: Striping, first: int = 0xFFFF) -> bytes:
+    """The value that asks for a striping whose OSTs Lustre chooses, beginning with ``first``; by default any."""
     magic, pool = (V3, _POOL.pack(striping.pool.encode())) if striping.pool else (V1, b"")
-    return _HEAD.pack(magic, RAID0, 0, 0, striping.strip, len(striping.osts), striping.osts[0]) + pool
+    return _HEAD.pack(magic, RAID0, 0, 0, striping.strip, len(striping.osts), first) + pool
 
 
 def decode(value: bytes) -> Striping:
@@ -71,14 +76,26 @@ def decode(value: bytes) -> Striping:
             MDT, released, or not yet given.
     """
     try:
-        magic, pattern, _, _, strip, count, _ = _HEAD.unpack_from(value)
-        at, pool = _HEAD.size, ""
-        if magic == V3:
-            pool = _POOL.unpack_from(value, at)[0].split(b"\0")[0].decode()
-            at += _POOL.size
+        magic, pattern = struct.unpack_from("<II", value)
         if magic not in (V1, V3) or pattern not in (RAID0, RAID0 | OVERSTRIPING):
             raise PdlaError(f"it is not plain strips (lmm_magic {magic:#x}, lmm_pattern {pattern:#x})")
-        osts = tuple(_OBJECT.unpack_from(value, at + number * _OBJECT.size)[3] for number in range(count))
+        return plain(value)
     except (struct.error, UnicodeDecodeError) as error:
         raise PdlaError(f"its layout has {len(value)} bytes that cannot be understood") from error
+
+
+def plain(value: bytes) -> Striping:
+    """The striping that a ``struct lov_user_md_v1`` or ``_v3`` has.
+
+    Raises:
+        PdlaError, struct.error, UnicodeDecodeError: it is damaged.
+    """
+    magic, _, _, _, strip, count, _ = _HEAD.unpack_from(value)
+    at, pool = _HEAD.size, ""
+    if magic == V3:
+        pool = _POOL.unpack_from(value, at)[0].split(b"\0")[0].decode()
+        at += _POOL.size
+    osts = tuple(_OBJECT.unpack_from(value, at + number * _OBJECT.size)[3] for number in range(count))
+    if not strip or not osts:
+        raise PdlaError(f"its layout has strips of {strip} bytes on {count} OSTs")
     return Striping(strip, osts, pool)
