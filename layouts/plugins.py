@@ -20,6 +20,7 @@ class StorageKind(Protocol):
     name: str
     names_servers: bool
     grain: str
+    strip_by_strip: bool
 
 
 def backend_names() -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pdla.layouts.contiguity import Pattern, count, runs, split
 from pdla.layouts.cost import busiest
 from pdla.layouts.devices import curve, handling, seconds_per_byte, startup
+from pdla.layouts.plugins import backend_class
 from pdla.model import Cluster, Int64Array, Layout, Loop, Op, Pool
 
 SAMPLE, CLIENTS, BALANCE = 256, 64, 4096
@@ -335,9 +336,8 @@ def _start_ups(cluster: Cluster, op: Op, parts: Parts, drift: bool) -> FloatArra
     client stopped counts like any other, since read-ahead, which makes one request of many, works for
     each reader alone.
 
-    CephFS gets requests of a strip at a time, from Linux (ceph_netfs_clamp_length in
-    fs/ceph/addr.c) and, unless it reads far ahead, from ceph-fuse: the part of a request on a
-    server is one start-up, and its further strips follow the first.
+    If clients send requests strip by strip, the part of a request on a server is one start-up, and its
+    further strips follow the first.
     """
     pool, strip = cluster.pool(cluster.home_pool), cluster.home_strip
     server, _, _, low, size = parts
@@ -356,7 +356,7 @@ def _start_ups(cluster: Cluster, op: Op, parts: Parts, drift: bool) -> FloatArra
     waits[0] = 0.0
     waits[1:][server[1:] != server[:-1]] = 0.0
     strips: Int64Array | int = 1
-    if pool.backend == "cephfs":
+    if backend_class(pool.backend).strip_by_strip:
         strips = -(-(low + size) // strip) - low // strip
     hidden = size / strips * seconds_per_byte(pool, op) if pool.overlap else 0.0
     further = np.maximum(startup(pool, FAR if pool.overlap else 0, op) - hidden, 0.0)

@@ -16,6 +16,7 @@ from pdla.layouts.candidates import candidates
 from pdla.layouts.contiguity import Pattern, gaps, total_startup
 from pdla.layouts.cost import layout_time
 from pdla.layouts.devices import startup
+from pdla.layouts.plugins import backend_class
 from pdla.model import Candidate, Cluster, Device, Loop, Pool, Signature
 from pdla.units import KiB, MiB
 
@@ -154,6 +155,16 @@ def test_cephfs_is_asked_for_a_strip_at_a_time(backend: str, overlap: bool, seco
     found = by_layout(read(512 * KiB, (1 << 30, 2)), MiB, cluster)
     assert found["original"].cost.startup == pytest.approx(seconds)
     assert by_layout(read(4 * KiB), 4 * KiB, cluster)["original"].cost.startup == 0.0
+
+
+def test_a_back_end_says_itself_that_its_clients_send_strip_by_strip(monkeypatch: pytest.MonkeyPatch):
+    pool = replace(DISK, startup=((0, 0.0), (4096, 0.5)), overlap=True)
+    apart = read(512 * KiB, (1 << 30, 2))
+    cluster = replace(CLUSTER, pools=(pool,))
+    at_once = by_layout(apart, MiB, cluster)["original"].cost.startup
+    monkeypatch.setattr(backend_class(pool.backend), "strip_by_strip", True)
+    singly = by_layout(apart, MiB, cluster)["original"].cost.startup
+    assert (at_once, singly) == pytest.approx((0.5 - 128 * 1024e-6, 3 * (0.5 - 64 * 1024e-6)))
 
 
 @pytest.mark.parametrize(("ahead", "seconds"), [(512 * KiB, 2.0), (MiB, 0.0)])

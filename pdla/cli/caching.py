@@ -155,8 +155,10 @@ def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:
 
 
 def _way_home(home: Pool, cluster: Cluster) -> float:
-    """Seconds of all disks for a byte that comes home, in the order of the file. CephFS writes strip by strip."""
-    startup = home.startup[-1][1] / cluster.home_strip if home.backend == "cephfs" else 0.0
+    """Seconds of all disks for a byte that comes home, in the order of the file."""
+    from pdla.layouts.plugins import backend_class
+
+    startup = home.startup[-1][1] / cluster.home_strip if backend_class(home.backend).strip_by_strip else 0.0
     return (startup + home.write_seconds_per_byte) / cluster.home_servers
 
 

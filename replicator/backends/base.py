@@ -74,6 +74,8 @@ class Backend(ABC):
     """Whether the storage names its servers (``servers`` of a pool); otherwise each server is a directory."""
     grain: ClassVar[str] = "4K"
     """Strips are multiples of it unless cluster.toml says otherwise: a page, or what the storage stripes by."""
+    strip_by_strip: ClassVar[bool] = False
+    """Whether clients send a server each strip of a request singly; other clients send it all at once."""
     direct: ClassVar[bool] = True
     """Whether large pieces are best written with O_DIRECT. Clients that send such writes singly are faster without."""
 

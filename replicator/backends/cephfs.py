@@ -78,6 +78,7 @@ class CephFS(Backend):
     name = "cephfs"
     names_servers = True
     grain = "64K"  # CEPH_MIN_STRIPE_UNIT
+    strip_by_strip = True  # ceph_netfs_clamp_length in fs/ceph/addr.c; ceph-fuse, unless it reads far ahead
     direct = False  # ceph-fuse waits for every 128 KiB of a direct write
 
     def obstacle(self, layout: Layout, size: int) -> str:
