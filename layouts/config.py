@@ -28,7 +28,9 @@ DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
 EXAMPLES = Path(__file__).with_name("clusters")
 
 
-def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = None) -> Cluster:
+def load_cluster(
+    path: Path | str | None, changes: Mapping[str, str] | None = None, *, originals: bool = False
+) -> Cluster:
     """The cluster that the file ``path`` describes, or the example of that name; None: the built-in default.
 
     ``changes`` are other values of keys (``home.strip``, ``pools.ssd.capacity``), written as in the
@@ -36,11 +38,21 @@ def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = No
     list, or more like them. Relative directories in ``where`` start from the file's own directory;
     those of the default and of the examples from ``pdla.config.pools_directory()``.
 
+    ``originals``: the caller asks the file system of the originals how they are striped, so
+    ``servers`` and ``strip`` of ``[home]`` may be missing.
+
     Raises:
         ConfigError: no such file, not TOML, or a wrong value; the message names the file and the
             key.
     """
-    return _load(path, changes)[0]
+    cluster = _load(path, changes)[0]
+    missing = [name for name, value in (("servers", cluster.home_servers), ("strip", cluster.home_strip)) if not value]
+    if missing and not originals:
+        raise ConfigError(
+            f"{cluster.source}: [home] needs {' and '.join(missing)}: only pdla plan, simulate and report ask "
+            "the file system of the originals"
+        )
+    return cluster
 
 
 def load_budget(path: Path | str | None) -> Budget:
@@ -138,8 +150,8 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
     cluster = Cluster(
         pools=pools,
         home_pool=home_pool,
-        home_servers=home.take("servers", _home_servers),
-        home_strip=home.take("strip", _size),
+        home_servers=home.take("servers", _or_nothing(_home_servers), "") or 0,
+        home_strip=home.take("strip", _or_nothing(_size), "") or 0,
         processes_per_node=clients.take("processes_per_node", _positive),
         connect_seconds=clients.take("connect_seconds", _number),
         network_seconds_per_byte=clients.take("network_seconds_per_byte", _number),

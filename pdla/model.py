@@ -268,7 +268,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A storage system as the cost model sees it (cluster.toml)."""
+    """A storage system as the cost model sees it (cluster.toml).
+
+    ``home_servers`` and ``home_strip`` are 0 until the originals are known, if cluster.toml leaves
+    them to their file system.
+    """
 
     pools: tuple[Pool, ...]
     home_pool: str
@@ -292,6 +296,7 @@ class Cluster:
     call_seconds: float = 0.0  # of a processor, for a request of a file; below: for a byte of it, and of a message
     copy_seconds_per_byte: float = 0.0
     exchange_seconds_per_byte: float = 0.0
+    home_source: str = ""  # who says how originals are striped; "": cluster.toml
 
     def pool(self, name: str) -> Pool:
         """The pool of this name, which must exist; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.

@@ -22,6 +22,7 @@ from pdla.layouts.config import load_cluster
 from pdla.model import Cluster, Plan
 from pdla.policies.plan import Limits, RedirectedWrites
 from pdla.replicator.backends import obstacles
+from pdla.replicator.backends.originals import home_of
 from pdla.simulator.scheme_comparison import Contest, Program, contest
 from pdla.simulator.verification import SECONDS, verified_plan
 from pdla.simulator.workload import from_trace
@@ -62,7 +63,8 @@ def plan(
         ConfigError: an unknown policy or selection, or a cluster that cannot be used.
         PdlaError: the catalog cannot be used.
     """
-    storage, analysis = _storage(cluster), analysis or analyze(trace)
+    analysis = analysis or analyze(trace)
+    storage = home_of(_storage(cluster), _by_bytes(analysis))
     redirected = None
     if writes != "original":
         phases = write_phases(trace) if writes == "lease" else None
@@ -135,7 +137,8 @@ def simulate(
         ConfigError: an unknown scheme, one of ``schemes`` that the cluster cannot have, or a cluster
             that cannot be used.
     """
-    return contest(Program.of(trace), _storage(cluster), schemes, open_loop=open_loop, seed=seed)
+    storage = home_of(_storage(cluster), map(str, trace.files["path"]))
+    return contest(Program.of(trace), storage, schemes, open_loop=open_loop, seed=seed)
 
 
 def add_run(path: str | os.PathLike[str], catalog: Catalog | None = None) -> Recorded:
@@ -189,4 +192,12 @@ def record_run(
 def _storage(cluster: Storage) -> Cluster:
     if isinstance(cluster, Cluster):
         return cluster
-    return load_cluster(None if cluster is None else Path(cluster))
+    return load_cluster(None if cluster is None else Path(cluster), originals=True)
+
+
+def _by_bytes(analysis: Analysis) -> list[str]:
+    """The files of patterns, those of which the most bytes are moved first."""
+    moved: dict[str, float] = {}
+    for one in analysis.signatures:
+        moved[one.file] = moved.get(one.file, 0.0) + analysis.share(one).bytes
+    return sorted(moved, key=lambda file: -moved[file])

@@ -133,7 +133,7 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ("[home]", "[home", "not TOML: Expected ']' at the end of a table declaration (at line 1, column 6)"),
         ("servers = 8", 'servers = "8"', "[home]: servers must be a whole number of at least 1 (got '8')"),
         ("servers = 8", "servers = true", "[home]: servers must be a whole number of at least 1 (got True)"),
-        ("servers = 8\n", "", "[home]: servers is missing"),
+        ("servers = 8\n", "", "[home] needs servers: only pdla plan, simulate and report ask"),
         ("servers = 8", "servers = 8\ncolour = 1", "[home]: unknown key 'colour' (known: pool, servers, strip)"),
         ('pool = "disks"', 'pool = "tape"', "[home]: pool 'tape' is not among [pools] (disks)"),
         ("strip = ", "strip = 0 #", "[home]: strip must be at least 1 byte (got 0)"),

@@ -89,7 +89,7 @@ class Loop:
         self.command = mpi.command(4, mpi.python, slabs, self.data, "4", str(SIDE), str(SIDE))
         (folder / "cluster.toml").write_text(cluster(mounted.kind, self.where))
         self.pdla.run("trace", "-o", "run.h5", "--", *self.command)
-        self.pdla.run("plan", "run.h5", "--cluster", "cluster.toml", "-o", "plan.json")
+        self.planned = self.pdla.run("plan", "run.h5", "--cluster", "cluster.toml", "-o", "plan.json").stdout
         self.native = mpi.run(self.command, cwd=folder)
 
     def choose(self, layout: str) -> None:
@@ -125,6 +125,18 @@ def states(mounted: StripingMount) -> Iterator[StripingMount]:
     yield mounted
     for target in TARGETS:
         mounted.set_state(target, "")
+
+
+def test_the_plan_takes_the_original_as_its_file_system_stripes_it(loop: Loop) -> None:
+    said = {
+        "lustre": f"strips of 1 MiB on 1 server, as Lustre says of {loop.data} ([home]: 64 KiB on 4).",
+        "beegfs": f"strips of 64 KiB on 4 servers, as BeeGFS says of {loop.data}.",
+    }
+    assert f"Originals: {said[loop.mounted.kind]}" in " ".join(loop.planned.split())
+    home = json.loads((loop.pdla.directory / "plan.json").read_text())["cluster"]
+    assert (home["home_servers"], home["home_strip"]) == {"lustre": (1, 1 << 20), "beegfs": (4, 1 << 16)}[
+        loop.mounted.kind
+    ]
 
 
 @pytest.mark.parametrize(("layout", "groups"), [("1-DH", [4]), ("2-D", [2, 2]), ("1-DV", [1, 1, 1, 1])])

@@ -147,7 +147,7 @@ def read_cluster(cluster: str | None, *traces: Path) -> Cluster:
     from pdla.layouts.config import load_cluster
 
     try:
-        found = load_cluster(cluster)
+        found = load_cluster(cluster, originals=True)
     except ConfigError as error:
         check_traces(traces, str(error))
         raise

@@ -71,6 +71,7 @@ def simulate(
     share the values of the sweep.
     """
     from pdla.catalog import open_catalog
+    from pdla.replicator.backends.originals import home_of
     from pdla.report.scheme_tables import (
         contest_json,
         contest_picture,
@@ -86,7 +87,8 @@ def simulate(
     storage = read_cluster(cluster, *traces)
     wanted = [_sweep(text, cluster, len(traces)) for text in sweeps]
     processes = mpi_processes() if sweeps else None
-    program = Program.of(pdla.load(traces[0]))
+    trace = pdla.load(traces[0])
+    program, storage = Program.of(trace), home_of(storage, map(str, trace.files["path"]))
     scaling = _scaling(traces) if len(traces) > 1 else None
     with progress(" simulations") as advance:
         swept = [

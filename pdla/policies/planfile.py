@@ -262,6 +262,8 @@ def _cluster_to_json(cluster: Cluster) -> dict[str, Any]:
         del pool["device"]
     for key in ONLY_SIMULATED:
         del value[key]
+    if not cluster.home_source:
+        del value["home_source"]
     return value
 
 

@@ -262,6 +262,9 @@ def plan_table(plan: Plan, notes: Sequence[Sequence[str]] = ()) -> str:
 def _outcome(plan: Plan) -> list[str]:
     """What was refused, the plan's prediction, and how good the choice is."""
     blocks = []
+    if plan.cluster.home_source:
+        strip, servers = format_bytes(plan.cluster.home_strip), counted(plan.cluster.home_servers, "server")
+        blocks.append(paragraph(f"Originals: strips of {strip} on {servers}, {plan.cluster.home_source}."))
     if plan.refused:
         refused = [paragraph(f"{what}: {why}", "  ") for what, why in plan.refused[:MOST]]
         blocks.append("\n".join(["Refused:", *refused, *more(len(plan.refused), "refused")]))

@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout, Pool
+from pdla.replicator.backends.originals import OriginalStriping
 
 _libc = ctypes.CDLL(None, use_errno=True)
 PATIENCE = 15.0
@@ -130,6 +131,17 @@ class Backend(ABC):
         Empty if there is no tool.
         """
         return ""
+
+    @classmethod
+    def original_striping(cls, path: Path) -> OriginalStriping | None:
+        """Not required. How this storage stripes an original, any file of a user's.
+
+        None: the file does not exist, or is on other storage.
+
+        Raises:
+            PdlaError: the file is on this storage, which cannot say it; the message says why.
+        """
+        return None
 
     @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:

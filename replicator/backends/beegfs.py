@@ -15,7 +15,8 @@ from pdla.model import Layout
 from pdla.mounts import mount_of
 from pdla.replicator.backends import beegfs_ctl
 from pdla.replicator.backends.base import PATIENCE, FoundServer, NewComponent, Server, make_folder, responds
-from pdla.replicator.backends.beegfs_ioctls import Striping, is_beegfs, make_file, striping_of
+from pdla.replicator.backends.beegfs_ioctls import Striping, chunks_of, is_beegfs, make_file, striping_of
+from pdla.replicator.backends.originals import OriginalStriping
 from pdla.replicator.backends.placed_files import PlacedFiles, where
 from pdla.replicator.backends.tools import NoToolError, ask
 
@@ -100,6 +101,20 @@ class BeeGFS(PlacedFiles):
             return str(beegfs_ctl.striping(ask("beegfs-ctl", "--getentryinfo", path)))
         except NoToolError:
             return ""
+
+    @classmethod
+    def original_striping(cls, path: Path) -> OriginalStriping | None:
+        """By the ioctl; a pair of mirrored targets is a server."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return OriginalStriping(*chunks_of(descriptor), cls.system) if is_beegfs(descriptor) else None
+        except OSError as error:
+            raise PdlaError(f"BeeGFS does not answer: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
 
     @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pdla.errors import PdlaError
 
-RAID0 = 1  # BEEGFS_STRIPEPATTERN_RAID0
+RAID0, BUDDY_MIRROR = 1, 3  # BEEGFS_STRIPEPATTERN_RAID0, BEEGFS_STRIPEPATTERN_BUDDYMIRROR
 BUDDY_MIRRORED = 2  # ENTRYINFO_FEATURE_BUDDYMIRRORED
 _DT_REG = 8
 _ID = 27  # BEEGFS_IOCTL_ENTRYID_MAXLEN and a NUL
@@ -138,6 +138,20 @@ def striping_of(descriptor: int) -> Striping:
         fcntl.ioctl(descriptor, GET_STRIPETARGET_V2, one)
         targets.append(int(one.target))
     return Striping(int(info.chunk), tuple(targets))
+
+
+def chunks_of(descriptor: int) -> tuple[int, int]:
+    """The bytes of a chunk of an open file, and over how many targets, or pairs of mirrored targets, chunks are dealt.
+
+    Raises:
+        OSError: the storage cannot be asked.
+        PdlaError: the file has another pattern.
+    """
+    info = _StripeInfo()
+    fcntl.ioctl(descriptor, GET_STRIPEINFO, info)
+    if info.pattern not in (RAID0, BUDDY_MIRROR) or not info.chunk or not info.targets:
+        raise PdlaError(f"its pattern {info.pattern} is not known, with {info.targets} targets")
+    return int(info.chunk), int(info.targets)
 
 
 def make_file(directory: int, directory_name: str, name: str, targets: Sequence[int], pool: int = 0) -> None:

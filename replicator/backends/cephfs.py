@@ -26,6 +26,7 @@ from pdla.replicator.backends.base import (
     responds,
     temporary,
 )
+from pdla.replicator.backends.originals import OriginalStriping
 from pdla.replicator.backends.rados import SEPARATOR, CephMap, ObjectPool, ask, osd_of, read_map
 from pdla.units import format_bytes
 
@@ -185,6 +186,19 @@ class CephFS(Backend):
         if -1 in osds:
             raise PdlaError(f"{path} has objects on OSDs that are down: try again when Ceph is healthy")
         return f"{text} osds={','.join(map(str, osds))}"
+
+    @classmethod
+    def original_striping(cls, path: Path) -> OriginalStriping | None:
+        """Over its columns; with one, over objects, and the file system does not say on how many OSDs."""
+        try:
+            text = os.getxattr(path, LAYOUT).decode()
+        except OSError:
+            return None
+        matched = re.match(r"stripe_unit=([1-9]\d*) stripe_count=([1-9]\d*) object_size=([1-9]\d*) ", text)
+        if not matched:
+            raise PdlaError(f"its layout {text!r} cannot be read")
+        unit, columns, object_size = map(int, matched.groups())
+        return OriginalStriping(unit, columns, "CephFS") if columns > 1 else OriginalStriping(object_size, 0, "CephFS")
 
     @cached_property
     def _map(self) -> CephMap:

@@ -43,6 +43,11 @@ class Component(NamedTuple):
     why: str = ""
     mirror: int = 0
 
+    @property
+    def range(self) -> str:
+        """Its bytes in words."""
+        return f"bytes {self.start} to {'the end' if self.stop == END else self.stop}"
+
 
 def components(value: bytes) -> tuple[Component, ...]:
     """The components of a file, mirror by mirror in the order of their bytes; one if its layout is not composite.
@@ -62,6 +67,17 @@ def components(value: bytes) -> tuple[Component, ...]:
         if before.mirror == after.mirror and before.stop > after.start:
             raise PdlaError(f"its layout has two components for byte {after.start}")
     return tuple(found)
+
+
+def governing(found: Sequence[Component], size: int) -> Component:
+    """The component that has the most of the first ``size`` bytes of a file.
+
+    Raises:
+        PdlaError: the file has mirrors, any of which may be read.
+    """
+    if mirrors := len({one.mirror for one in found}) - 1:
+        raise PdlaError(f"it has {mirrors + 1} mirrors")
+    return max(found, key=lambda one: min(one.stop, max(size, 1)) - min(one.start, max(size, 1)))
 
 
 def encode_components(parts: Sequence[tuple[int, Striping]]) -> bytes:

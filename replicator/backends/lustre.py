@@ -20,6 +20,8 @@ from pdla.mounts import mount_of
 from pdla.replicator.backends import lfs
 from pdla.replicator.backends.base import PATIENCE, FoundServer, NewComponent, Server, make_folder, responds
 from pdla.replicator.backends.lov import ATTRIBUTE, LONGEST_STRIP, MOST_STRIPES, UNIT, Striping, decode, encode
+from pdla.replicator.backends.lov_components import components, governing
+from pdla.replicator.backends.originals import OriginalStriping, dealt
 from pdla.replicator.backends.placed_files import PlacedFiles, where
 from pdla.replicator.backends.tools import NoToolError, ask
 
@@ -100,6 +102,18 @@ class Lustre(PlacedFiles):
             return str(lfs.striping(ask("lfs", "getstripe", "-y", path)))
         except NoToolError:
             return ""
+
+    @classmethod
+    def original_striping(cls, path: Path) -> OriginalStriping | None:
+        """That of the component with the most bytes of the file."""
+        try:
+            found, size = components(os.getxattr(path, ATTRIBUTE)), path.stat().st_size
+        except OSError:
+            return None
+        one = governing(found, size)
+        if one.striping is None:
+            raise PdlaError(one.why)
+        return OriginalStriping(*dealt(one.striping.strip, one.striping.osts), "Lustre", one.range if found[1:] else "")
 
     @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:

@@ -11,10 +11,11 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from pdla.errors import PdlaError
+from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout
 from pdla.replicator.backends.base import Backend, NewComponent, Server, folder_in, make_folder, preparing, temporary
+from pdla.replicator.backends.originals import OriginalStriping, dealt
 from pdla.replicator.backends.pvfs2 import (
     LONGEST_LIST,
     LONGEST_PARAMETERS,
@@ -77,6 +78,18 @@ class OrangeFS(Backend):
         except PdlaError as error:
             return str(error)
         return ""
+
+    @classmethod
+    def original_striping(cls, path: Path) -> OriginalStriping | None:
+        """Over its datafiles, if the distribution is simple_stripe."""
+        try:
+            mount = mount_of(path)
+        except ConfigError:
+            return None
+        found = Client(mount).placement(path)
+        if found.distribution != SIMPLE:
+            raise PdlaError(f"its distribution is {found.distribution}, not {SIMPLE}")
+        return OriginalStriping(*dealt(int(found.parameters.partition(":")[2]), found.servers), "OrangeFS")
 
     @classmethod
     def placement(cls, path: Path) -> str:

@@ -13,8 +13,8 @@
 
 struct critical_requests;
 
-/* NULL: the policy is another one, or *why says why nothing is judged: its variable PDLA_SSD_COSTS cannot be read, it is
- * not known how the file is striped, or there is no memory. */
+/* NULL: the policy is another one, or *why says why nothing is judged: its variable PDLA_SSD_COSTS cannot be read, it
+ * is not known how the file is striped, or there is no memory. */
 struct critical_requests *critical_requests_open(const struct file_handle *, const char *path, int rank,
                                                  const char **why);
 /* Judges the requests that the MPI library would make for a call. Whether most of its bytes belong to critical

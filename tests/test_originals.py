@@ -1,0 +1,182 @@
+"""How originals are striped: what their file systems say, and what plans make of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pdla.errors import ConfigError, PdlaError
+from pdla.layouts.config import load_cluster
+from pdla.model import Cluster
+from pdla.replicator.backends import cephfs, orangefs
+from pdla.replicator.backends.beegfs import BeeGFS
+from pdla.replicator.backends.cephfs import CephFS
+from pdla.replicator.backends.lov import ATTRIBUTE, Striping, encode
+from pdla.replicator.backends.lov_components import END, UNWRITTEN, Component, governing
+from pdla.replicator.backends.lustre import Lustre
+from pdla.replicator.backends.orangefs import OrangeFS
+from pdla.replicator.backends.originals import OriginalStriping, dealt, home_of
+from pdla.replicator.backends.pvfs2 import Mount, Placement
+from tests.support.striping_mount import StripingMount, striping_mount
+
+KIB64, MIB = 1 << 16, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def like_lustre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripingMount]:
+    with striping_mount("lustre", tmp_path_factory.mktemp("lustre")) as mounted:
+        yield mounted
+
+
+@pytest.fixture(scope="module")
+def like_beegfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripingMount]:
+    with striping_mount("beegfs", tmp_path_factory.mktemp("beegfs")) as mounted:
+        yield mounted
+
+
+def on_osts(mounted: StripingMount, name: str, *osts: int) -> Path:
+    """A file of 300,000 bytes in strips of 64 KiB on these OSTs."""
+    file = mounted.mount / name
+    os.mknod(file, 0o600 | stat.S_IFREG)
+    os.setxattr(file, ATTRIBUTE, encode(Striping(KIB64, osts)))
+    file.write_bytes(bytes(300_000))
+    return file
+
+
+def cluster(folder: Path, home: str = "") -> Cluster:
+    """Read from a cluster.toml whose [home] has these keys."""
+    (folder / "d").mkdir(exist_ok=True)
+    text = f"""
+    home = {{ pool = "hdd"{home and ", " + home} }}
+    clients = {{ processes_per_node = 4, connect_seconds = 0.0, network_seconds_per_byte = 0.0 }}
+    [pools.hdd]
+    kind = "hdd"
+    startup = [[0, 0.0]]
+    read_seconds_per_byte = 1e-8
+    write_seconds_per_byte = 1e-8
+    where = ["d"]
+    """
+    (folder / "cluster.toml").write_text(text)
+    return load_cluster(folder / "cluster.toml", originals=True)
+
+
+# ---- what file systems say -------------------------------------------------------------------------------------------
+
+
+def test_lustre_says_over_which_osts_a_file_is_striped(like_lustre: StripingMount) -> None:
+    file = on_osts(like_lustre, "plain", 4, 1, 5)
+    assert Lustre.original_striping(file) == OriginalStriping(KIB64, 3, "Lustre")
+
+
+def test_an_ost_with_several_strips_in_a_row_has_longer_ones(like_lustre: StripingMount) -> None:
+    assert Lustre.original_striping(on_osts(like_lustre, "rows", 4, 4, 1, 1)) == OriginalStriping(
+        2 * KIB64, 2, "Lustre"
+    )
+    with pytest.raises(PdlaError, match="its 3 strips are dealt unevenly to 2 servers"):
+        Lustre.original_striping(on_osts(like_lustre, "uneven", 4, 4, 1))
+
+
+@pytest.mark.parametrize("servers", ["aab", "abb", "aba", "abcabd", "abcab", "abac"])
+def test_strips_that_are_dealt_unevenly_have_no_striping(servers: str) -> None:
+    with pytest.raises(PdlaError, match="dealt unevenly"):
+        dealt(64, servers)
+
+
+def test_the_component_with_the_most_bytes_of_a_file_counts() -> None:
+    first, last = Component(0, MIB, Striping(MIB, (0,))), Component(MIB, END, None, UNWRITTEN)
+    assert governing((first, last), 0) is governing((first, last), 2 * MIB - 1) is first
+    assert governing((first, last), 2 * MIB + 1) is last
+    with pytest.raises(PdlaError, match="it has 2 mirrors"):
+        governing((first, first._replace(mirror=2)), MIB)
+
+
+def test_beegfs_says_how_a_file_is_striped(like_beegfs: StripingMount) -> None:
+    file = like_beegfs.mount / "data"
+    file.write_bytes(bytes(100))
+    assert BeeGFS.original_striping(file) == OriginalStriping(KIB64, 4, "BeeGFS")
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    monkeypatch.setattr(cephfs.os, "getxattr", lambda path, name: value)
+
+
+def test_cephfs_says_over_how_many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of docs.ceph.com, File Layouts; tests/test_cephfs.py asks a real one."""
+    answers(monkeypatch, b"stripe_unit=65536 stripe_count=4 object_size=4194304 pool=data")
+    assert CephFS.original_striping(Path("x")) == OriginalStriping(KIB64, 4, "CephFS")
+    answers(monkeypatch, b"stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=data")
+    assert CephFS.original_striping(Path("x")) == OriginalStriping(4 * MIB, 0, "CephFS")
+    answers(monkeypatch, b"stripe_unit=0 stripe_count=1 object_size=4194304 pool=data")
+    with pytest.raises(PdlaError, match="cannot be read"):
+        CephFS.original_striping(Path("x"))
+
+
+def test_orangefs_says_over_how_many_datafiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pvfs2-viewdist prints, tests/test_orangefs.py reads."""
+    found = Placement("simple_stripe", "strip_size:65536", ("tcp://io0:3334", "tcp://io1:3334"))
+    monkeypatch.setattr(orangefs, "mount_of", lambda path: Mount(path.parent, "tcp://io0:3334/orangefs", False))
+    monkeypatch.setattr(orangefs.Client, "placement", lambda self, path: found)
+    assert OrangeFS.original_striping(Path("/x/y")) == OriginalStriping(KIB64, 2, "OrangeFS")
+    found = found._replace(distribution="varstrip_dist", parameters="0:64K;1:64K")
+    with pytest.raises(PdlaError, match="its distribution is varstrip_dist"):
+        OrangeFS.original_striping(Path("/x/y"))
+
+
+def test_other_file_systems_say_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(b"a")
+    for kind in (Lustre, BeeGFS, CephFS, OrangeFS):
+        assert kind.original_striping(file) is None
+        assert kind.original_striping(tmp_path / "missing") is None
+
+
+# ---- what plans are made for -----------------------------------------------------------------------------------------
+
+
+def test_what_the_file_system_says_comes_before_home(like_lustre: StripingMount, tmp_path: Path) -> None:
+    file = on_osts(like_lustre, "home", 4, 1)
+    found = home_of(cluster(tmp_path, 'servers = 8, strip = "1M"'), ["/missing", str(file)])
+    assert (found.home_servers, found.home_strip) == (2, KIB64)
+    assert found.home_source == f"as Lustre says of {file} ([home]: 1 MiB on 8)"
+    found = home_of(cluster(tmp_path), [str(file)])
+    assert (found.home_servers, found.home_strip, found.home_source) == (2, KIB64, f"as Lustre says of {file}")
+
+
+def test_what_no_file_system_says_home_says(tmp_path: Path) -> None:
+    described = cluster(tmp_path, 'servers = 8, strip = "1M"')
+    assert home_of(described, [str(tmp_path / "cluster.toml")]) == described
+
+
+def test_why_home_is_taken_for_a_file_of_lustre_is_told(like_lustre: StripingMount, tmp_path: Path) -> None:
+    file = on_osts(like_lustre, "odd", 4, 4, 1)
+    found = home_of(cluster(tmp_path, 'servers = 8, strip = "1M"'), [str(file)])
+    why = f"{file}: its 3 strips are dealt unevenly to 2 servers"
+    assert found.home_source == f"by [home], because it is not known of {why}"
+    assert (found.home_servers, found.home_strip) == (8, MIB)
+    with pytest.raises(ConfigError, match=rf"cluster.toml: \[home\] needs servers and strip: {why}$"):
+        home_of(cluster(tmp_path), [str(file)])
+
+
+def test_what_nobody_says_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"\[home\] needs servers: no file system says it of the originals$"):
+        home_of(cluster(tmp_path, 'strip = "1M"'), [str(tmp_path / "cluster.toml")])
+    answers(monkeypatch, b"stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=data")
+    with pytest.raises(ConfigError, match=r"\[home\] needs servers: CephFS does not say it of /data$"):
+        home_of(cluster(tmp_path), ["/data"])
+    found = home_of(cluster(tmp_path, "servers = 3"), ["/data"])
+    assert (found.home_servers, found.home_strip, found.home_source) == (3, 4 * MIB, "as CephFS says of /data")
+
+
+def test_the_testbeds_of_papers_stay_as_they_were(like_lustre: StripingMount) -> None:
+    file = on_osts(like_lustre, "testbed", 4, 1)
+    assert home_of(load_cluster("pdla"), [str(file)]) == load_cluster("pdla")
+
+
+def test_who_cannot_ask_the_originals_needs_the_whole_of_home(tmp_path: Path) -> None:
+    cluster(tmp_path, 'strip = "1M"')
+    with pytest.raises(ConfigError, match=r"\[home\] needs servers: only pdla plan, simulate and report ask the file"):
+        load_cluster(tmp_path / "cluster.toml")
