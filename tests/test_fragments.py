@@ -6,7 +6,7 @@ import ctypes
 import json
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.test_caches import IMMEDIATE, SIZES, Case
 from tests.test_critical_reads import cluster_text
 from tests.test_critical_requests import left_on_servers, logs
 from tests.test_exchange import make_nodes
+from tests.test_lov import END, INIT, blob, layout
 
 STRIP, SERVERS = 64, 3
 SLOW = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 60 1e-8 1e-8 1 0 0"
@@ -325,6 +326,10 @@ def orangefs(name: bytes, *parameters: int) -> bytes:
     return text.ljust(-(-len(text) // 8) * 8, b"\0") + struct.pack(f"<{len(parameters)}q", *parameters)
 
 
+MIRRORED = bytearray(
+    layout([(1 << 16 | 1, INIT, 0, END, blob(128, (1,))), (2 << 16 | 1, INIT, 0, END, blob(64, (2,)))])
+)
+MIRRORED[16] = 1  # lcm_mirror_count, less 1
 CEPH, LUSTRE, ORANGEFS, FILES = "ceph.file.layout", "lustre.lov", "system.pvfs2.md", "system.pvfs2.dh"
 
 
@@ -343,7 +348,7 @@ CEPH, LUSTRE, ORANGEFS, FILES = "ceph.file.layout", "lustre.lov", "system.pvfs2.
     ids=["home", "ceph", "ceph-objects", "lustre-1", "lustre-3", "overstriped", "wide", "orangefs"],
 )
 def test_the_file_system_says_how_a_file_is_striped(
-    mpich_case: Case, recorded: Path, attributes: dict[str, bytes], strip: int, servers: int
+    mpich_case: Case, recorded: Path, attributes: Mapping[str, bytes], strip: int, servers: int
 ) -> None:
     """Of CephFS, Lustre and OrangeFS by recorded values."""
     ran = mpich_case.same(IMMEDIATE, "apart:0", **answering(mpich_case, recorded, attributes))
@@ -363,13 +368,15 @@ def test_the_file_system_says_how_a_file_is_striped(
         ({LUSTRE: lustre(0x0BD10BD0, 0x100, 128, 0)}, "its bytes are on a metadata server"),
         ({LUSTRE: lustre(0x0BD10BD0, 1 << 31 | 1, 128, 5)}, "its bytes are archived (lfs hsm_restore gets them back)"),
         ({LUSTRE: struct.pack("<4I", 0x0BD70BD0, 0, 0, 0)}, "another system has its bytes, and Lustre its name only"),
-        ({LUSTRE: lustre(0x0BD60BD0, 1, 128, 5)}, "its layout has several components"),
+        ({LUSTRE: layout([(1, 0, 0, END, blob(128, (), count=5))])}, "no component of its layout has strips yet"),
+        ({LUSTRE: layout([(1, INIT, 0, END, blob(128, (1,)))])[:70]}, "its layout cannot be read"),
+        ({LUSTRE: MIRRORED}, "it has several mirrors"),
         ({ORANGEFS: orangefs(b"basic_dist")}, "its distribution is not simple_stripe"),
         ({ORANGEFS: orangefs(b"simple_stripe", 144)}, "its layout cannot be read"),
     ],
 )
 def test_without_a_known_striping_nothing_is_done(
-    mpich_case: Case, recorded: Path, attributes: dict[str, bytes], why: str
+    mpich_case: Case, recorded: Path, attributes: Mapping[str, bytes], why: str
 ) -> None:
     variables = answering(mpich_case, recorded, attributes)
     ran = mpich_case.same(IMMEDIATE, "apart:0", "each:0", **variables)
@@ -384,6 +391,21 @@ def test_without_a_known_striping_nothing_is_done(
 def like_beegfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripingMount]:
     with striping_mount("beegfs", tmp_path_factory.mktemp("beegfs")) as mounted:
         yield mounted
+
+
+def test_each_component_of_a_progressive_file_has_its_own_strips(mpich_case: Case, recorded: Path) -> None:
+    """What is in no component with objects, or in two, is left to the disks."""
+    ends = [19_200, 38_400, END]
+    parts = [(1, INIT, 0, 19_200, blob(56, range(5))), (2, INIT, 19_200, 38_400, blob(72, range(4)))]
+    value = layout([*parts, (3, 0, 38_400, END, blob(64, (), count=3))])
+    ran = mpich_case.same(IMMEDIATE, "apart:0", **answering(mpich_case, recorded, {LUSTRE: value}))
+    wanted = []
+    for start, stop in (one for rank in range(RANKS) for one in requests(rank)):
+        if stop <= ends[0]:
+            wanted += fragments(start, stop, 56, 5)
+        elif ends[0] <= start and stop <= ends[1]:
+            wanted += fragments(start, stop, 72, 4)
+    assert ran.total("written", "bytes") == bytes_of(wanted) > 0
 
 
 class StripedCase(Case):
@@ -405,7 +427,7 @@ def test_beegfs_says_how_a_file_is_striped(mpich_case: Case, like_beegfs: Stripi
     assert ran.total("written", "bytes") == bytes_of(wanted) > bytes_of(ALL)
 
 
-def answering(case: Case, recorded: Path, attributes: dict[str, bytes]) -> dict[str, str]:
+def answering(case: Case, recorded: Path, attributes: Mapping[str, bytes]) -> dict[str, str]:
     """The variables of a run whose files have these extended attributes."""
     values = case.directory / "values"
     values.mkdir()

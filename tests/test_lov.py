@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -14,6 +16,7 @@ from pdla.errors import PdlaError
 from pdla.replicator.backends import lfs
 from pdla.replicator.backends.lov import V1, V3, Striping, decode
 from pdla.replicator.backends.lov_components import END, UNWRITTEN, Component, components, encode_components
+from tests.support.mpi import REPOSITORY
 
 MIB = 1 << 20
 INIT, EXTENSION, PARITY = 0x10, 0x40, 0x80
@@ -185,6 +188,89 @@ def test_a_file_can_be_asked_for_components() -> None:
     first, last = (int.from_bytes(value[at : at + 4], "little") for at in (32 + 24, 32 + 48 + 24))
     assert struct.unpack_from("<IIQQIHH", value, first) == (V1, 1, 0, 0, 65536, 1, 0xFFFF)
     assert struct.unpack_from("<IIQQIHH", value, last) == (V1, 1, 0, 0, MIB, 3, 0xFFFF)
+
+
+class InC(ctypes.Structure):
+    """struct striping."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("start", "stop", "strip", "servers", "first"))
+
+
+class Striped(ctypes.Structure):
+    """struct striped."""
+
+    _fields_ = (("count", ctypes.c_int), ("part", InC * 8))
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes], list[tuple[int, ...]] | str]]:
+    """What replicator/stub/striping.c makes of a value: (start, stop, strip, servers) of each part, or why none."""
+    folder = tmp_path_factory.mktemp("in_c")
+    sources = [REPOSITORY / "replicator/stub/striping.c", REPOSITORY / "tests/programs/recorded_xattrs.c"]
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", *sources, "-o", folder / "striping.so"], check=True)
+    library = ctypes.CDLL(str(folder / "striping.so"))
+    library.striping_of.restype = ctypes.c_char_p
+    library.striping_of.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2)
+
+    def read(value: bytes) -> list[tuple[int, ...]] | str:
+        (folder / "lustre.lov").write_bytes(value)
+        found, opened = Striped(), ctypes.c_int()
+        why = library.striping_of(b"/", 1, 1, ctypes.byref(found), ctypes.byref(opened))
+        parts = [(one.start, one.stop, one.strip, one.servers) for one in found.part[: found.count]]
+        return parts if why is None else why.decode().partition(": ")[2]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RECORDED_XATTRS", str(folder))
+        yield read
+
+
+def both(value: bytes, in_c: Callable[[bytes], list[tuple[int, ...]] | str]) -> None:
+    """Check that the library reads a whole value as the planner does."""
+    found, said = components(value), in_c(value)
+    if len({one.mirror for one in found}) > 1:
+        return  # in the library, what counts is lcm_mirror_count
+    wanted = [
+        (one.start, min(one.stop, 2**63 - 1), one.striping.strip, len(one.striping.osts))
+        for one in found
+        if one.striping
+    ]
+    if wanted:
+        assert said == wanted[:8]
+    elif len(found) == 1 and struct.unpack_from("<I", value)[0] != 0x0BD60BD0:
+        assert said == found[0].why
+    else:
+        assert said == "no component of its layout has strips yet"
+
+
+def test_the_library_reads_the_components_that_have_objects(
+    in_c: Callable[[bytes], list[tuple[int, ...]] | str],
+) -> None:
+    assert in_c(RECORDED) == [(0, MIB, MIB, 1), (MIB, 1024 * MIB, MIB, 2)]
+
+
+@given(parts=PARTS)
+def test_the_library_reads_the_same_components(
+    in_c: Callable[[bytes], list[tuple[int, ...]] | str], parts: list[tuple[int, int, list[int]]]
+) -> None:
+    both(made(parts)[0], in_c)
+
+
+@given(strip=st.integers(1, 2**32 - 1), osts=st.integers(1, 400), pattern=st.sampled_from([1, 0x201, 0x801, 0x100]))
+def test_the_library_reads_the_same_strips(
+    in_c: Callable[[bytes], list[tuple[int, ...]] | str], strip: int, osts: int, pattern: int
+) -> None:
+    both(blob(strip, range(osts), pattern=pattern), in_c)
+
+
+@given(value=st.one_of(st.binary(max_size=300), PARTS.map(lambda parts: made(parts)[0])), data=st.data())
+def test_the_library_survives_any_bytes(
+    in_c: Callable[[bytes], list[tuple[int, ...]] | str], value: bytes, data: st.DataObject
+) -> None:
+    changed = bytearray(value)
+    for _ in range(data.draw(st.integers(0, 8)) if value else 0):
+        changed[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    said = in_c(bytes(changed))
+    assert isinstance(said, str) or all(strip > 0 and servers > 0 for _, _, strip, servers in said)
 
 
 GETSTRIPE = """\

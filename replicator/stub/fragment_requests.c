@@ -20,11 +20,11 @@ struct share {
 };
 
 struct fragment_requests {
-    struct striping striping;
+    struct striped striped;
     int original; /* a descriptor that striping_of() has opened, or -1 */
     struct service_times *times;
     const struct caching_s4d *model;
-    int64_t few, ranks;
+    int64_t ranks;
     struct caching_streams streams;
     int64_t *ends;      /* of the last request to each server, as bytes of its part of the file; -1: there was none */
     double *averages;   /* of the servers of a request */
@@ -34,26 +34,25 @@ struct fragment_requests {
 struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *costs,
                                                  const char **why)
 {
-    const struct striping home = {costs->home_strip, costs->home_servers};
-    struct striping striping;
     struct fragment_requests *made = calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
-    *why = striping_of(path, &home, &striping, &made->original);
+    int64_t servers = 0;
+    *why = striping_of(path, costs->home_strip, costs->home_servers, &made->striped, &made->original);
     if (*why == NULL) {
-        made->striping = striping;
+        const struct striping *last = &made->striped.part[made->striped.count - 1];
+        servers = last->first + last->servers;
         made->model = &costs->model;
         made->ranks = ranks;
-        made->few = striping.strip < MOST_FEW ? striping.strip : MOST_FEW;
         made->times = service_times_open(getenv("PDLA_CRITICAL_LOG"));
-        made->ends = malloc((size_t)striping.servers * sizeof *made->ends);
-        made->averages = malloc((size_t)striping.servers * sizeof *made->averages);
+        made->ends = malloc((size_t)servers * sizeof *made->ends);
+        made->averages = malloc((size_t)servers * sizeof *made->averages);
     }
     if (made->times == NULL || made->ends == NULL || made->averages == NULL) {
         fragment_requests_close(made);
         return NULL;
     }
-    for (int64_t i = 0; i < striping.servers; i++)
+    for (int64_t i = 0; i < servers; i++)
         made->ends[i] = -1;
     return made;
 }
@@ -75,6 +74,23 @@ struct service_times *fragment_requests_times(const struct fragment_requests *fr
     return fragments->times;
 }
 
+/* The part of the file that all of these bytes are in. NULL: there is none. */
+static const struct striping *striping_at(const struct fragment_requests *fragments, int64_t start, int64_t stop)
+{
+    for (int i = 0; i < fragments->striped.count; i++) {
+        const struct striping *part = &fragments->striped.part[i];
+        if (part->start <= start && stop <= part->stop)
+            return part;
+    }
+    return NULL;
+}
+
+/* The number of a strip's server. */
+static int64_t server_of(const struct striping *striping, int64_t strip)
+{
+    return striping->first + strip % striping->servers;
+}
+
 /* Where a byte of a strip is in its server's part of the file. */
 static int64_t place_of(const struct striping *striping, int64_t strip, int64_t byte)
 {
@@ -82,20 +98,19 @@ static int64_t place_of(const struct striping *striping, int64_t strip, int64_t 
 }
 
 /* The servers' parts of a request end here. */
-static void note_ends(struct fragment_requests *fragments, int64_t stop, int64_t siblings)
+static void note_ends(struct fragment_requests *fragments, const struct striping *striping, int64_t stop,
+                      int64_t siblings)
 {
-    const struct striping *striping = &fragments->striping;
     int64_t strip = (stop - 1) / striping->strip;
     for (int64_t i = 0; i < siblings; i++, strip--, stop = (strip + 1) * striping->strip)
-        fragments->ends[strip % striping->servers] = place_of(striping, strip, stop);
+        fragments->ends[server_of(striping, strip)] = place_of(striping, strip, stop);
 }
 
 /* T_ret = T_disk - T_ssd of a sub-request of one strip, and the bonus of a fragment. */
-static double returns(const struct fragment_requests *fragments, enum caching_op op, int64_t start, int64_t size,
-                      const struct caching_split *split, int64_t number)
+static double returns(const struct fragment_requests *fragments, const struct striping *striping, enum caching_op op,
+                      int64_t start, int64_t size, const struct caching_split *split, int64_t number)
 {
-    const struct striping *striping = &fragments->striping;
-    const int64_t strip = split->first + number, server = strip % striping->servers;
+    const int64_t strip = split->first + number, server = server_of(striping, strip);
     const int64_t end = fragments->ends[server];
     const int64_t distance = end < 0 ? -1 : llabs(place_of(striping, strip, start) - end);
     const double on_disk = caching_average(service_time(fragments->times, server),
@@ -125,31 +140,37 @@ static bool is_admitted(struct fragment_requests *fragments, enum kind kind, int
 struct fragment_choice fragment_requests_judge(struct fragment_requests *fragments, enum caching_op op, int64_t start,
                                                int64_t stop, const struct fragment_room *room)
 {
-    const struct striping *striping = &fragments->striping;
+    const struct striping *striping = striping_at(fragments, start, stop);
     struct fragment_choice choice = {0};
     struct caching_split split;
-    const bool small = caching_split(striping->strip, striping->servers, start, stop, fragments->few, &split);
+    if (striping == NULL)
+        return choice;
+    const int64_t few = striping->strip < MOST_FEW ? striping->strip : MOST_FEW;
+    const bool small = caching_split(striping->strip, striping->servers, start, stop, few, &split);
     const enum kind kind = split.siblings > 1 ? FRAGMENT : RANDOM;
     const bool in_order =
         op == CACHING_READ && caching_in_order(&fragments->streams, start, stop, fragments->ranks);
     if (room != NULL && room->empty)
         fragments->share[FRAGMENT].bytes = fragments->share[RANDOM].bytes = 0;
     for (int64_t i = 0; small && i < split.siblings; i++)
-        fragments->averages[i] = service_time(fragments->times, (split.first + i) % striping->servers);
+        fragments->averages[i] = service_time(fragments->times, server_of(striping, split.first + i));
     if (split.head > 0 && !in_order)
-        choice.head_returns = returns(fragments, op, start, split.head, &split, 0);
+        choice.head_returns = returns(fragments, striping, op, start, split.head, &split, 0);
     if (split.tail > 0 && !in_order)
-        choice.tail_returns = returns(fragments, op, stop - split.tail, split.tail, &split, split.siblings - 1);
+        choice.tail_returns =
+            returns(fragments, striping, op, stop - split.tail, split.tail, &split, split.siblings - 1);
     choice.head = is_admitted(fragments, kind, split.head, choice.head_returns, room) ? split.head : 0;
     choice.tail = is_admitted(fragments, kind, split.tail, choice.tail_returns, room) ? split.tail : 0;
-    note_ends(fragments, stop, split.siblings);
+    note_ends(fragments, striping, stop, split.siblings);
     return choice;
 }
 
 void fragment_requests_served(struct fragment_requests *fragments, int64_t start, int64_t stop, double seconds)
 {
-    const struct striping *striping = &fragments->striping;
+    const struct striping *striping = striping_at(fragments, start, stop);
+    if (striping == NULL)
+        return;
     const int64_t first = start / striping->strip, parts = (stop - 1) / striping->strip - first + 1;
-    service_times_add(fragments->times, first, parts < striping->servers ? parts : striping->servers,
+    service_times_add(fragments->times, striping->first, first, parts < striping->servers ? parts : striping->servers,
                       striping->servers, seconds);
 }

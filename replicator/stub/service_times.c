@@ -44,16 +44,17 @@ double service_time(const struct service_times *times, int64_t server)
     return average_of(times, server < 0 ? SSD : server % SERVICE_SERVERS);
 }
 
-void service_times_add(struct service_times *times, int64_t first, int64_t count, int64_t servers, double seconds)
+void service_times_add(struct service_times *times, int64_t base, int64_t first, int64_t count, int64_t servers,
+                       double seconds)
 {
     double slowest = 0;
     for (int64_t i = 0; i < count; i++) {
-        const double average = service_time(times, (first + i) % servers);
+        const double average = service_time(times, base + (first + i) % servers);
         slowest = average > slowest ? average : slowest;
     }
     /* RATIONALE: the request has waited for the slowest server. Of the others it says that they took no longer. */
     for (int64_t i = 0; i < count; i++) {
-        const int64_t server = (first + i) % servers;
+        const int64_t server = base + (first + i) % servers;
         const double average = service_time(times, server);
         if (average == slowest || seconds < average)
             set_average(times, server % SERVICE_SERVERS, caching_average(average, seconds));

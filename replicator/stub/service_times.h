@@ -14,8 +14,9 @@ struct service_times *service_times_open(const char *directory);
 void service_times_close(struct service_times *);
 /* T_i of a home server, or of the SSD servers (-1), in seconds; 0: nothing has been measured. */
 double service_time(const struct service_times *, int64_t server);
-/* A request to `count` of `servers` servers, from `first` on, took so long. */
-void service_times_add(struct service_times *, int64_t first, int64_t count, int64_t servers, double seconds);
+/* A request to `count` of `servers` servers, from the `first` of them on, took so long. Numbers begin with `base`. */
+void service_times_add(struct service_times *, int64_t base, int64_t first, int64_t count, int64_t servers,
+                       double seconds);
 void service_times_add_ssd(struct service_times *, double seconds);
 /* The program makes requests, whatever they take. */
 void service_times_use(struct service_times *);

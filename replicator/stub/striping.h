@@ -4,14 +4,23 @@
 
 #include <stdint.h>
 
-/* `strip` bytes are on a server before the next one's turn; after the last server it is the first one's again. */
+/* Of bytes [start, stop) of a file, `strip` are on a server before the next one's turn; after the last server it is the
+ * first one's again. Strips count from the file's first byte. Servers have numbers from `first` on. */
 struct striping {
-    int64_t strip, servers;
+    int64_t start, stop, strip, servers, first;
+};
+
+enum { MOST_STRIPINGS = 8 };
+
+/* The parts of a file that are striped in their own ways, in order. How other bytes are striped is not known. */
+struct striped {
+    int count; /* at least 1 */
+    struct striping part[MOST_STRIPINGS];
 };
 
 /* The striping of the file at `path`: what its file system says (CephFS, Lustre, OrangeFS, BeeGFS), or that of [home]
  * of a cluster.toml on others. NULL, or why it is not known: a literal. *opened: -1, or a descriptor of the file by
  * which it was asked. The caller closes it where MPI closes the file: a close ends the program's fcntl locks (H38). */
-const char *striping_of(const char *path, const struct striping *home, struct striping *, int *opened);
+const char *striping_of(const char *path, int64_t home_strip, int64_t home_servers, struct striped *, int *opened);
 
 #endif
