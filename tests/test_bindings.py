@@ -120,6 +120,7 @@ def check(seen: Seen, hazard: int) -> None:
     assert all(seen.read[mode] > 0 and seen.redirected[mode] > 0 for mode in MODES[1:])
 
 
+@pytest.mark.thorough(2)
 def test_h01_what_was_written_is_read_in_every_binding(seen: Seen) -> None:
     check(seen, 1)
     assert seen.written == dict.fromkeys(MODES, seen.written["native"])

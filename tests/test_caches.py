@@ -397,6 +397,7 @@ def interrupted(case: Case) -> Interrupted:
 
 
 @pytest.mark.parametrize("how", ["kill", "torn"])
+@pytest.mark.thorough(1)
 def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, how: str) -> None:
     """Also where several journals name the same bytes: an older one that is left must not win."""
     steps = ["write:0", "overlap:0", "write:1"]
@@ -723,6 +724,7 @@ def remove_files(case: Case) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+@pytest.mark.thorough(4)
 def test_a_program_with_deferred_closes_sees_and_leaves_the_same_bytes(any_case: Case, flush: str, ranks: int) -> None:
     native = any_case.natively(*FILES, *ENDS, ranks=ranks)
     wanted = files_of(any_case)

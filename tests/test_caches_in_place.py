@@ -66,6 +66,7 @@ def consume(case: Case, *steps: str, ranks: int = 3, policy: str = "e10", fails:
 
 
 @pytest.mark.parametrize("policy", ["e10", "s4d"])
+@pytest.mark.thorough(2)
 def test_a_job_reads_where_the_bytes_are(any_case: Case, policy: str) -> None:
     """Of several copies of a byte the newest; nothing is brought home, and the file has its size."""
     native = kill_writer(any_case, policy, *WRITES)

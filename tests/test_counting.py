@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+
 from tests.counting import Counted, Counting, growth
 from tests.support.mpi import Mpi, available_mpis
 
@@ -44,6 +46,7 @@ def growing(found: list[Counted], who: str) -> dict[str, str]:
     return {key: how for key, how in grown.items() if how != "1" and key not in BY_CHANCE}
 
 
+@pytest.mark.thorough
 def test_no_count_of_a_rank_that_reads_grows_but_messages_by_the_logarithm(tmp_path: Path) -> None:
     found = counted("read", tmp_path)
     assert (found[0].most["open map"], found[0].most["open original"]) == (2, 1)
@@ -60,6 +63,7 @@ def test_a_rank_that_records_makes_two_files_in_a_directory_of_its_node(tmp_path
         assert one.most["MPI calls"] == 0
 
 
+@pytest.mark.thorough
 def test_a_rank_that_redirects_its_writes_opens_the_journals_of_its_node(tmp_path: Path) -> None:
     """Here all ranks are on one node. What it asks of MPI grows by the logarithm."""
     found = counted("close", tmp_path)

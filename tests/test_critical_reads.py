@@ -465,6 +465,7 @@ def job(pdla: Launching, any_mpi: Mpi) -> Job:
     return Job(pdla, any_mpi, program)
 
 
+@pytest.mark.thorough(1)
 def test_the_second_run_reads_from_the_ssds(job: Job) -> None:
     """With another number of ranks; and the table says what it gained."""
     job.original.write_bytes(os.urandom(PIECE * COUNT))
@@ -484,6 +485,7 @@ def test_the_second_run_reads_from_the_ssds(job: Job) -> None:
     assert seen["path"] == str(job.original) and seen["cached_bytes"] == row["cached_bytes"]
 
 
+@pytest.mark.thorough(1)
 def test_a_program_reads_from_the_ssds_what_it_read_before(pdla: Launching, any_mpi: Mpi) -> None:
     """It closes the file, waits until the bytes are there, and opens it again; and the run counts as one."""
     pdla.environment |= {**any_mpi.env, "READ_ONLY": "1"}
@@ -524,6 +526,7 @@ def test_a_program_reads_from_the_ssds_what_it_read_before(pdla: Launching, any_
     assert [(pdla.directory / f"out.{rank}").read_text() for rank in range(3)] == said
 
 
+@pytest.mark.thorough(1)
 def test_what_traces_know_is_served_in_the_first_run(pdla: Launching, any_mpi: Mpi) -> None:
     """Each of three ranks reads 200 pieces of 96 bytes, and what the trace told is what the run finds."""
     hints = pdla.directory / "hints"
@@ -573,6 +576,7 @@ def test_a_small_cache_has_what_is_read_most(pdla: Launching) -> None:
     assert report["replica_bytes"] >= 0.9 * 4 * room
 
 
+@pytest.mark.thorough(1)
 def test_writes_go_to_the_ssds_and_what_they_replace_is_not_read(job: Job) -> None:
     job.original.write_bytes(os.urandom(PIECE * COUNT))
     job.run("read", 2)

@@ -83,6 +83,7 @@ def logs(case: Case) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("model", [ALL, NONE, FAR], ids=["all", "none", "far"])
 @pytest.mark.parametrize("steps", [*STEPS.values(), *SIZES.values(), *AGAIN.values()], ids=[*STEPS, *SIZES, *AGAIN])
+@pytest.mark.thorough(8)
 def test_a_program_sees_and_leaves_the_same_bytes(mpich_case: Case, steps: list[str], model: str) -> None:
     ran = mpich_case.same(IMMEDIATE, *steps, **costs(mpich_case, model))
     assert (ran.total("written", "bytes") > 0) == (model != NONE and steps[0] != "iwrite:0")
@@ -216,6 +217,7 @@ def test_a_full_server_takes_what_fits(case: Case) -> None:
         ("PDLA_SSD_PATH", "/nowhere/at/all", "the cache file cannot be made on the SSD server"),
     ],
 )
+@pytest.mark.thorough(4)
 def test_without_costs_or_servers_nothing_is_cached(case: Case, variable: str, value: str, why: str) -> None:
     ran = case.same(IMMEDIATE, "write:0", "other:0", **{**costs(case, ALL), variable: value})
     assert ran.total("written", "bytes") == 0 and why in {cache["refused"] for cache in ran.caches}

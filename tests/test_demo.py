@@ -55,6 +55,7 @@ def test_it_says_what_it_gained_and_writes_a_report(small: Path, capfd: pytest.C
     assert "slabs.py" in report.read_text()
 
 
+@pytest.mark.thorough
 def test_it_fails_when_a_byte_differs(
     small: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

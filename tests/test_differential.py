@@ -119,6 +119,7 @@ def check(directory: Path, seed: int, mpi: Mpi, program: Path, library: Path, ra
 
 
 @pytest.mark.parametrize(("seed", "ranks"), [(1, 2), (2, 3)])
+@pytest.mark.thorough(1)
 def test_random_programs_see_the_same_redirected(
     mpi: Mpi, seed: int, ranks: int, tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

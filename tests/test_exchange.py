@@ -53,6 +53,7 @@ ALL["an exchange after a sync"] = ["write:0", "sync", "iwrite:0", "again:0", "sy
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
 @pytest.mark.parametrize("steps", ALL.values(), ids=ALL)
+@pytest.mark.thorough(6)
 def test_a_program_sees_and_leaves_the_same_bytes(case: Case, steps: list[str], flush: str) -> None:
     ran = case.same(flush, *steps, ranks=5, **ALWAYS)
     assert ran.total("exchange", "calls") > 0 or "iwrite:0" in steps

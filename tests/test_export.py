@@ -302,6 +302,7 @@ def readers(form: str, path: Path) -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.thorough(1)
 def test_other_tools_read_each_call(mpi: Mpi, tmp_path: Path, form: str) -> None:
     trace = traced(mpi, tmp_path, "aggregated")
     paths = np.array([*trace.files["path"], ""], dtype=object)

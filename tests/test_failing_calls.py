@@ -116,6 +116,7 @@ def seen_by(
     indirect=["mpi"],
     ids=lambda value: value.name if isinstance(value, Mpi) else str(value),
 )
+@pytest.mark.thorough(4)
 def test_a_call_sees_the_same_or_fails(
     mpi: Mpi, ranks: int, writes: str, failures: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def check_next_open(leased: Leased) -> None:
 
 
 @pytest.mark.parametrize("calls", ["opendir 1", "readdir 1", "opendir -1", "readdir -4", "fcntl 1", "statx 1"])
+@pytest.mark.thorough(2)
 def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Leased, calls: str) -> None:  # noqa: F811
     """The first lookup is for the directories of journals, the next for the journals in one of them."""
     either_leased.write()
@@ -187,6 +189,7 @@ def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased
     "calls", [*(f"agreements {number}th" for number in range(1, 13)), "msync 1", "fdatasync 1", "mmap 3th"]
 )
 @pytest.mark.parametrize("writes", ["close", "lease"])
+@pytest.mark.thorough(4)
 def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str, calls: str) -> None:  # noqa: F811
     place, said = file.place, file.place.directory / "said"
     failing = ["env", f"PDLA_TEST_FAILING={calls}"]
@@ -214,6 +217,7 @@ def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -
         *("stat -1", "fstat -2", "lstat 1", "access 1"),
     ],
 )
+@pytest.mark.thorough(8)
 def test_h47_a_reader_sees_the_newest_bytes_or_an_error_when_a_call_fails(either_leased: Leased, calls: str) -> None:  # noqa: F811
     steps = ("look", "seek-end", "read", "look")
     either_leased.write("native")
@@ -244,6 +248,7 @@ def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_ch
 
 
 @pytest.mark.parametrize("number", range(2, 26))
+@pytest.mark.thorough(4)
 def test_a_call_that_brings_a_cache_home_ends_when_memory_is_refused(
     number: int, library: Path, tmp_path: Path
 ) -> None:

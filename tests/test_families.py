@@ -16,6 +16,7 @@ from tests.support.recorded_programs import PROGRAMS
 
 
 @pytest.mark.parametrize("writes", ["original", "close"])
+@pytest.mark.thorough(1)
 def test_a_program_reads_and_leaves_the_same_bytes_through_replicas(
     other_mpi: Mpi, writes: str, tmp_path: Path
 ) -> None:

@@ -283,6 +283,7 @@ def test_nodes_exchange_their_service_times(tmp_path: Path, library: Path, progr
     assert len(times) == 2 and times[0] == times[1] and any(times[0])
 
 
+@pytest.mark.thorough(1)
 def test_the_second_run_reads_its_fragments_from_the_ssds(pdla: Launching, any_mpi: Mpi) -> None:
     pdla.environment |= any_mpi.env
     program = any_mpi.compile(REPOSITORY / "tests/programs/cached.c", pdla.directory / "cached")

@@ -128,6 +128,7 @@ def setting(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Setting:
 
 @pytest.mark.timeout(400)  # a busy machine is slow
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.thorough(3)
 def test_damaged_files_are_reported_and_mislead_nobody(setting: Setting, name: str) -> None:
     fuzzer = fuzz_verbs(name, setting, 1, cases=2)
     assert fuzzer.faults == []

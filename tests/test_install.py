@@ -50,6 +50,7 @@ def wheel(source: Path, out: Path, path: str) -> set[str]:
     return set(zipfile.ZipFile(next(out.glob("pdla-*.whl"))).namelist())
 
 
+@pytest.mark.thorough
 def test_a_wheel_built_with_gcc_has_the_library_and_all_data(source: Path, tmp_path: Path) -> None:
     files = wheel(source, tmp_path / "out", f"{BIN}:/usr/bin:/bin")
     assert {

@@ -40,6 +40,7 @@ def counted(output: str) -> tuple[Counter[str], Counter[str]]:
     return calls, moved
 
 
+@pytest.mark.thorough(2)
 def test_an_observer_of_its_own_counts_what_every_form_of_call_moves(
     every_mpi: Mpi, observer: Path, tmp_path: Path
 ) -> None:

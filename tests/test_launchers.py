@@ -116,6 +116,7 @@ def build(mpi: Mpi, launched: Launched, prepared: Prepared) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Mpi) else "named" if value else "unasked",
 )
+@pytest.mark.thorough(2)
 def test_h56_ranks_of_every_node_are_recorded_and_redirected(
     mpi: Mpi, named: bool, launched: Launched, prepared: Prepared
 ) -> None:

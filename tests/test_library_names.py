@@ -84,6 +84,7 @@ def _loaded(program: Path, soname: str) -> Path:
         pytest.param(*OPENMPI.values, "libmpi_ibm.so.3", SPECTRUM, marks=OPENMPI.marks, id="spectrum"),
     ],
 )
+@pytest.mark.thorough(1)
 def test_a_program_is_served_from_replicas_whatever_its_mpi_library_is_called(
     mpi: Mpi, name: str, text: str, tmp_path: Path
 ) -> None:

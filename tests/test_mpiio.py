@@ -40,6 +40,7 @@ BATCHES += [(420, 440, 3, "e10-coherent"), (440, 460, 2, "e10-deferred"), (460, 
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)
 @pytest.mark.parametrize(("first", "last", "ranks", "writes"), [*BATCHES, (400, 410, 3, "close")])
+@pytest.mark.thorough(2)
 def test_random_programs_see_and_leave_the_same(
     mpi: Mpi, first: int, last: int, ranks: int, writes: str, library: Path, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_random_programs_see_and_leave_the_same_under_openmpi(
 
 
 @pytest.mark.parametrize("writes", ["close", "e10-close", "e10-deferred"])
+@pytest.mark.thorough(2)
 def test_programs_that_once_differed_do_not(mpi: Mpi, writes: str, library: Path, tmp_path: Path) -> None:
     runner = Runner.prepare(mpi, tmp_path, library)
     for ranks, programs in groupby(sorted(FOUND, key=attrgetter("ranks")), attrgetter("ranks")):
@@ -68,6 +70,7 @@ def test_programs_that_once_differed_do_not(mpi: Mpi, writes: str, library: Path
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)
 @pytest.mark.parametrize("writes", ["close", "lease"])
+@pytest.mark.thorough(1)
 def test_a_write_back_of_many_pieces_and_bytes_is_whole(mpi: Mpi, writes: str, library: Path, tmp_path: Path) -> None:
     """Each rank writes 16.1 MiB in 66,000 pieces: more of both than a write-back copies at a time."""
     rows, piece = 66_000, 256

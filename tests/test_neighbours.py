@@ -98,6 +98,7 @@ def case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
 @pytest.mark.parametrize("mode", ["close", "lease"])
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("piece", [5, 7])
+@pytest.mark.thorough(6)
 def test_h01_ranks_of_a_node_see_what_others_wrote_before_a_barrier(
     case: Case, piece: int, ranks: int, mode: str
 ) -> None:
@@ -155,6 +156,7 @@ def close_and_one_lease(mpis: list[Any]) -> pytest.MarkDecorator:
 
 @close_and_one_lease([*available_mpis(), *debian_mpis()])
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.thorough(8)
 def test_h01_whatever_they_read_it_with(case: Case, name: str, mode: str) -> None:
     case.run(4, 7, 40, *STEPS[name], mode=mode)
 
@@ -162,6 +164,7 @@ def test_h01_whatever_they_read_it_with(case: Case, name: str, mode: str) -> Non
 @pytest.mark.parametrize("any_mpi", MPICH, indirect=True)
 @pytest.mark.parametrize("mode", ["close", "lease"])
 @pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.thorough(4)
 def test_h03_the_later_write_counts_whichever_rank_made_it_and_wherever(case: Case, name: str, mode: str) -> None:
     case.run(4, 7, 40, *STOPPED[name], mode=mode)
 

@@ -51,6 +51,7 @@ def test_nodes_share_files_and_a_network_and_nothing_else(loop: Loop) -> None:
 
 
 @clusters((2, 2), (4, 1), (8, 1)) if THOROUGH else clusters((2, 2))
+@pytest.mark.thorough
 def test_every_step_and_every_mode_gives_the_bytes_of_a_native_run(loop: Loop) -> None:
     loop.run(*loop.reader())
     read = loop.seen()
@@ -75,6 +76,7 @@ def test_every_step_and_every_mode_gives_the_bytes_of_a_native_run(loop: Loop) -
 
 
 @clusters((2, 1))
+@pytest.mark.thorough
 def test_a_daemon_on_each_node_builds_a_queued_replica_once(loop: Loop) -> None:
     assert loop.build("reads", *loop.reader(), build=False) == 0
     jobs = [
@@ -118,6 +120,7 @@ def killing(tmp_path_factory: pytest.TempPathFactory, postgresql_server: str) ->
 
 
 @pytest.mark.parametrize("stage", STAGES if THOROUGH else ["trace", "replicate", "daemon", "lease"])
+@pytest.mark.thorough(1)
 def test_a_node_that_is_killed_loses_nothing_and_the_next_command_goes_on(killing: Killing, stage: str) -> None:
     killing.round(stage, 0.05)
 

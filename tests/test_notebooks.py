@@ -59,6 +59,7 @@ def test_a_notebook_needs_only_the_package(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.thorough(1)
 def test_a_notebook_answers_its_question(
     name: str, browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

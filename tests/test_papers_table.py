@@ -235,6 +235,7 @@ def test_rows_that_take_little_time_are_what_the_page_has(name: str, experiment:
     assert cells in [text.split(" | ")[:5] for text in PAGE]
 
 
+@pytest.mark.thorough
 def test_replicas_are_those_of_the_planner():
     """The policies' spaces, Algorithm 1's threshold, and the capacity of the SSDs."""
     experiment = load("pdla").experiments["tile-ssd"]

@@ -55,6 +55,7 @@ def test_the_patterns_do_not_depend_on_who_finds_them(parts: int) -> None:
         assert together.strays.to_dict("list") == alone.strays.to_dict("list")
 
 
+@pytest.mark.thorough(1)
 def test_any_number_of_processes_gives_the_same_bytes(mpi: Mpi, tmp_path: Path) -> None:
     trace = tmp_path / "run.h5"
     write_trace(mixed(), trace)

@@ -63,6 +63,7 @@ def late(starts: Sequence[float], seed: int, share: float) -> list[float]:
 
 @pytest.mark.parametrize("share", [0.004, 0.05, 0.3])
 @pytest.mark.parametrize("calls", [24, 60, 1000])
+@pytest.mark.thorough(3)
 def test_a_loop_without_pauses_is_one_phase_on_a_loaded_machine(calls: int, share: float) -> None:
     loop = bursts(1, calls)
     for seed in range(30):

@@ -172,6 +172,7 @@ def remove(case: Case) -> None:
 
 
 @pytest.mark.parametrize("accident", [squeeze, remove])
+@pytest.mark.thorough(2)
 def test_a_pool_that_shrinks_or_vanishes_costs_no_bytes(any_case: Case, accident: Callable[[Case], None]) -> None:
     """What is in the cache comes home; what comes later goes to the original."""
     steps = ["write:0", "again:0", "nap:400", "read:0", *MANY[1:], "read:7", "again:3", "reopen", "write:8", "other:3"]

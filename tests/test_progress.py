@@ -222,6 +222,7 @@ def test_an_import_tells_how_much_is_read_up_to_all_of_it(source: str, tmp_path:
     assert len(told) > 1 and done == sorted(done) and done[-1] == total
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_was_started_to_ignore_ctrl_c_goes_on(tmp_path: Path) -> None:
     trace = tmp_path / "run.h5"
     write_trace(workloads.ior(64, 1 << 20, 8192, 8, ["write", "read"]), trace)

@@ -38,6 +38,7 @@ def replicated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("without", [{1}, {0}, {0, 2, 3}, {3}], ids=str)
+@pytest.mark.thorough(3)
 def test_h56_ranks_without_the_library_are_found_and_nothing_is_redirected(
     replicated: tuple[Mpi, Columns, str], without: set[int]
 ) -> None:

@@ -56,6 +56,7 @@ def races(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
     return Sanitized("thread", tmp_path_factory.mktemp("races"))
 
 
+@pytest.mark.thorough
 def test_no_read_leaves_its_memory(addresses: Sanitized, tmp_path: Path) -> None:
     case = test_stub.Case(addresses.mpi, addresses.compile("reads.c"), addresses.library, tmp_path)
     case.publish(case.columns(strips=[64, 32, 48]), Replica(size=900, extents=[(600, 400, 0), (5000, 500, 400)]))
@@ -71,6 +72,7 @@ def test_no_write_leaves_its_memory(addresses: Sanitized, tmp_path: Path) -> Non
     assert test_writes.total(reports, "redirected") > 0
 
 
+@pytest.mark.thorough
 def test_threads_that_read_do_not_race(races: Sanitized, tmp_path: Path) -> None:
     case = test_stub.Case(races.mpi, races.compile("reads.c"), races.library, tmp_path)
     case.publish(case.columns(strips=[50, 40]))

@@ -88,6 +88,7 @@ def read_in_order(mpi: Mpi, directory: Path, library: Path, aside: str) -> tuple
 
 
 @pytest.mark.parametrize("aside", ["0", "1"])
+@pytest.mark.thorough(1)
 def test_a_program_reads_the_same_bytes_where_redirection_steps_aside(
     mpi: Mpi, tmp_path: Path, library: Path, aside: str
 ) -> None:

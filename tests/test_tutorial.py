@@ -83,6 +83,7 @@ def test_network_storage(directory: Path) -> None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.thorough
 def test_troubleshooting(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
     assert followed(HOWTO / "troubleshooting.md", directory, programs) == 30

@@ -738,6 +738,7 @@ BURSTS = {
 
 @pytest.mark.parametrize("mode", ["native", "original", "close", "lease"])
 @pytest.mark.parametrize("step", BURSTS)
+@pytest.mark.thorough(6)
 def test_what_burst_buffers_get_wrong_is_right(mpi: Mpi, library: Path, tmp_path: Path, step: str, mode: str) -> None:
     """Strided writes of several ranks, the shared file pointer, and one checkpoint after another; then all is read."""
     case = Case(
