@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from pdla.replicator.backends.lov import Striping
+from pdla.replicator.backends.lov_components import encode_components
 from pdla.simulator import core
 from tests import test_critical_requests
 from tests.conftest import Launching
@@ -426,6 +429,29 @@ def test_beegfs_says_how_a_file_is_striped(mpich_case: Case, like_beegfs: Stripi
     ran = case.same(IMMEDIATE, "apart:0", **costs(case))
     wanted = [part for rank in range(RANKS) for one in requests(rank) for part in fragments(*one, 1 << 16, 4)]
     assert ran.total("written", "bytes") == bytes_of(wanted) > bytes_of(ALL)
+
+
+@pytest.fixture(scope="session")
+def like_lustre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripingMount]:
+    with striping_mount("lustre", tmp_path_factory.mktemp("lustre")) as mounted:
+        yield mounted
+
+
+def test_fragments_of_a_progressive_file_of_a_mounted_file_system_are_those_of_its_parts(
+    mpich_case: Case, like_lustre: StripingMount
+) -> None:
+    """The program makes the file in a directory whose files are progressive, and its requests cross strips."""
+    place = like_lustre.mount / "progressive"
+    place.mkdir()
+    parts = [(1 << 16, Striping(1 << 16, (0,))), (END, Striping(1 << 16, (0, 0, 0)))]
+    os.setxattr(place, "lustre.lov", encode_components(parts))
+    case = StripedCase(**vars(mpich_case))
+    case.mount = place
+    ran = case.same(IMMEDIATE, "apart:0", "apart:1", **costs(case))
+    wanted = [one for rank in range(RANKS) for step in (0, 1) for one in requests(rank, step)]
+    in_one = [one for one in wanted if one[0] >> 16 == (one[1] - 1) >> 16]
+    assert len(in_one) == len(wanted) - 1
+    assert ran.total("written", "bytes") == bytes_of(in_one)
 
 
 def answering(case: Case, recorded: Path, attributes: Mapping[str, bytes]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pdla.replicator.backends import cephfs, orangefs
 from pdla.replicator.backends.beegfs import BeeGFS
 from pdla.replicator.backends.cephfs import CephFS
 from pdla.replicator.backends.lov import ATTRIBUTE, Striping, encode
-from pdla.replicator.backends.lov_components import END, UNWRITTEN, Component, governing
+from pdla.replicator.backends.lov_components import END, UNWRITTEN, Component, encode_components, governing
 from pdla.replicator.backends.lustre import Lustre
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.backends.originals import OriginalStriping, dealt, home_of
@@ -44,6 +45,15 @@ def on_osts(mounted: StripingMount, name: str, *osts: int) -> Path:
     os.mknod(file, 0o600 | stat.S_IFREG)
     os.setxattr(file, ATTRIBUTE, encode(Striping(KIB64, osts)))
     file.write_bytes(bytes(300_000))
+    return file
+
+
+def progressive(mounted: StripingMount, name: str) -> Path:
+    """An empty file with one strip on one OST up to 128 KiB, and with strips on three OSTs from there on."""
+    file = mounted.mount / name
+    os.mknod(file, 0o600 | stat.S_IFREG)
+    parts = [(2 * KIB64, Striping(2 * KIB64, (0,))), (END, Striping(KIB64, (0, 0, 0)))]
+    os.setxattr(file, ATTRIBUTE, encode_components(parts))
     return file
 
 
@@ -92,6 +102,24 @@ def test_the_component_with_the_most_bytes_of_a_file_counts() -> None:
     assert governing((first, last), 2 * MIB + 1) is last
     with pytest.raises(PdlaError, match="it has 2 mirrors"):
         governing((first, first._replace(mirror=2)), MIB)
+
+
+def test_a_progressive_file_is_striped_as_its_parts_say(like_lustre: StripingMount) -> None:
+    """And what ``lfs getstripe`` says is the same."""
+    file, data = progressive(like_lustre, "progressive"), random.Random(1).randbytes(5 * KIB64 + 1000)
+    assert Lustre.original_striping(file) == OriginalStriping(2 * KIB64, 1, "Lustre", f"bytes 0 to {2 * KIB64}")
+    file.write_bytes(data)
+    said = OriginalStriping(KIB64, 3, "Lustre", f"bytes {2 * KIB64} to the end")
+    assert Lustre.original_striping(file) == Lustre.original_witness(file) == said
+    assert str(said) == "strips of 64 KiB on 3 servers (bytes 131072 to the end)"
+    assert file.read_bytes() == data and file.stat().st_size == len(data)
+    (_, first), *others = like_lustre.objects(file)
+    assert first == data[: 2 * KIB64]
+    strips = [data[at : at + KIB64] for at in range(0, len(data), KIB64)]
+    # The strip of byte 131072 is the third of three objects, whose numbers count from the file's first byte.
+    assert [held for _, held in others] == [bytes(KIB64) + strips[3], bytes(KIB64) + strips[4], strips[2] + strips[5]]
+    os.truncate(file, KIB64 + 7)
+    assert file.read_bytes() == data[: KIB64 + 7]
 
 
 def test_beegfs_says_how_a_file_is_striped(like_beegfs: StripingMount) -> None:

@@ -29,8 +29,8 @@ def test_every_layout_is_placed_verified_and_removed(mounted: StripingMount, pdl
     lines = [line for line in printed.splitlines() if not line.startswith(" ")]
     assert lines[0].startswith("pdla ")
     assert f"backend {mounted.kind}, Linux" in lines[0]
-    assert [line.split()[0] for line in lines[1:]] == ["ok"] * 6
-    assert printed.count("the storage's own tool agrees") == 5
+    assert [line.split()[0] for line in lines[1:]] == ["ok"] * 7
+    assert printed.count("the storage's own tool agrees") == 6
     assert [path for path in mounted.mount.rglob("*") if path.is_file()] == []
     assert mounted.inodes_of_objects() == set()
 

@@ -6,6 +6,8 @@ Every byte is compared with what the directories behind the file systems hold.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,6 +19,8 @@ from pdla.catalog import open_catalog
 from pdla.errors import PdlaError
 from pdla.policies.planfile import read_plan
 from pdla.replicator.backends import backend_class
+from pdla.replicator.backends.lov import ATTRIBUTE, Striping
+from pdla.replicator.backends.lov_components import END, encode_components
 from pdla.replicator.builder import replicate
 from tests.conftest import REPOSITORY, Pdla
 from tests.support.mpi import Mpi, available_mpis
@@ -137,6 +141,29 @@ def test_the_plan_takes_the_original_as_its_file_system_stripes_it(loop: Loop) -
     assert (home["home_servers"], home["home_strip"]) == {"lustre": (1, 1 << 20), "beegfs": (4, 1 << 16)}[
         loop.mounted.kind
     ]
+
+
+def test_a_progressive_original_is_traced_planned_and_served(mpich: Mpi, loop: Loop, tmp_path: Path) -> None:
+    """Its first MiB is on one OST, the rest in strips on three."""
+    if loop.mounted.kind != "lustre":
+        pytest.skip("BeeGFS has no such files")
+    pdla, data = Pdla(tmp_path, mpich.env), loop.mounted.mount / "progressive"
+    os.mknod(data, 0o600 | stat.S_IFREG)
+    parts = [(1 << 20, Striping(1 << 20, (0,))), (END, Striping(1 << 16, (0, 0, 0)))]
+    os.setxattr(data, ATTRIBUTE, encode_components(parts))
+    data.write_bytes(loop.data.read_bytes())
+    command = [str(data) if word == str(loop.data) else word for word in map(str, loop.command)]
+    where = loop.mounted.mount / "served"
+    where.mkdir()
+    text = cluster("lustre", where).replace('servers = 4\nstrip = "64K"\n', "", 1)
+    (tmp_path / "cluster.toml").write_text(text)
+    pdla.run("trace", "-o", "run.h5", "--", *command)
+    planned = pdla.run("plan", "run.h5", "--cluster", "cluster.toml", "-o", "plan.json").stdout
+    said = f"Originals: strips of 64 KiB on 3 servers, as Lustre says of bytes 1048576 to the end of {data}."
+    assert said in " ".join(planned.split())
+    pdla.run("replicate", "plan.json")
+    *_, report = pdla.run("run", "--json", "--", *command).stdout.splitlines(keepends=True)
+    assert json.loads(report)["replica_bytes"] == 4 * 4 * SIDE * SIDE
 
 
 @pytest.mark.parametrize(("layout", "groups"), [("1-DH", [4]), ("2-D", [2, 2]), ("1-DV", [1, 1, 1, 1])])

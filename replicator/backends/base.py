@@ -144,6 +144,15 @@ class Backend(ABC):
         return None
 
     @classmethod
+    def original_witness(cls, path: Path) -> OriginalStriping | None:
+        """Not required. What the storage's own tool says of an original. None: there is no tool.
+
+        Raises:
+            PdlaError: likewise, or the tool cannot be understood.
+        """
+        return None
+
+    @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:
         """Not required. The servers of the storage that a directory is on, as ``servers`` of a pool names them.
 

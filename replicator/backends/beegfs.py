@@ -117,6 +117,15 @@ class BeeGFS(PlacedFiles):
             os.close(descriptor)
 
     @classmethod
+    def original_witness(cls, path: Path) -> OriginalStriping | None:
+        """By ``beegfs-ctl --getentryinfo``."""
+        try:
+            found = beegfs_ctl.striping(ask("beegfs-ctl", "--getentryinfo", path))
+        except NoToolError:
+            return None
+        return OriginalStriping(found.chunk, len(found.targets), cls.system)
+
+    @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:
         """The targets that ``beegfs-ctl --listtargets`` lists. It does not say which are SSDs."""
         if why := cls.elsewhere(directory):

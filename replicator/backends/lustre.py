@@ -20,7 +20,7 @@ from pdla.mounts import mount_of
 from pdla.replicator.backends import lfs
 from pdla.replicator.backends.base import PATIENCE, FoundServer, NewComponent, Server, make_folder, responds
 from pdla.replicator.backends.lov import ATTRIBUTE, LONGEST_STRIP, MOST_STRIPES, UNIT, Striping, decode, encode
-from pdla.replicator.backends.lov_components import components, governing
+from pdla.replicator.backends.lov_components import END, Component, components, governing
 from pdla.replicator.backends.originals import OriginalStriping, dealt
 from pdla.replicator.backends.placed_files import PlacedFiles, where
 from pdla.replicator.backends.tools import NoToolError, ask
@@ -107,13 +107,20 @@ class Lustre(PlacedFiles):
     def original_striping(cls, path: Path) -> OriginalStriping | None:
         """That of the component with the most bytes of the file."""
         try:
-            found, size = components(os.getxattr(path, ATTRIBUTE)), path.stat().st_size
+            value, size = os.getxattr(path, ATTRIBUTE), path.stat().st_size
         except OSError:
             return None
-        one = governing(found, size)
-        if one.striping is None:
-            raise PdlaError(one.why)
-        return OriginalStriping(*dealt(one.striping.strip, one.striping.osts), "Lustre", one.range if found[1:] else "")
+        return _original(components(value), size)
+
+    @classmethod
+    def original_witness(cls, path: Path) -> OriginalStriping | None:
+        """By ``lfs getstripe -y``."""
+        try:
+            printed = ask("lfs", "getstripe", "-y", path)
+        except NoToolError:
+            return None
+        found = lfs.components(printed) if "lcme_id" in printed else (Component(0, END, lfs.striping(printed)),)
+        return _original(found, path.stat().st_size)
 
     @classmethod
     def found_servers(cls, directory: Path) -> list[FoundServer]:
@@ -240,6 +247,14 @@ def _lustre_at(directory: Path) -> Path:
         raise ConfigError(why)
     mount = mount_of(directory)
     return mount.point if mount else Path("/")
+
+
+def _original(found: Sequence[Component], size: int) -> OriginalStriping:
+    """The striping of a file of so many bytes with these components."""
+    one = governing(found, size)
+    if one.striping is None:
+        raise PdlaError(one.why)
+    return OriginalStriping(*dealt(one.striping.strip, one.striping.osts), "Lustre", one.range if found[1:] else "")
 
 
 def device_of(name: str) -> Device | None:

@@ -26,6 +26,11 @@ class OriginalStriping(NamedTuple):
     system: str
     part: str = ""
 
+    def __str__(self) -> str:
+        """The striping in one line."""
+        servers = counted(self.servers, "server") if self.servers else "an unknown number of servers"
+        return f"strips of {format_bytes(self.strip)} on {servers}" + (f" ({self.part})" if self.part else "")
+
 
 class _Telling(Protocol):
     @classmethod

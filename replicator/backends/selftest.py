@@ -77,9 +77,26 @@ def self_test(name: str, directory: Path) -> Iterator[Step]:
         where=(str(directory),),
         names=names,
     )
+    yield _original(kind, directory)
     for tried, layout in _layouts(len(names)):
         wrong, answers = _tried(kind(pool), layout, f"selftest-{uuid4().hex}")
         yield Step(tried, wrong, answers)
+
+
+def _original(kind: type[Backend], directory: Path) -> Step:
+    """Of a file that the storage stripes as it likes: what plans and iBridge know of the user's own files."""
+    tried, file = "read how a new file is striped", directory / f".selftest-{uuid4().hex}"
+    try:
+        file.write_bytes(bytes(SIZE))
+        found, witnessed = kind.original_striping(file), kind.original_witness(file)
+        wrong = "" if witnessed in (None, found) else f"the storage's own tool says {witnessed} of a file with {found}"
+        agrees = "agrees" if witnessed else "was not asked"
+        return Step(tried, wrong, (str(found or "not known"), f"the storage's own tool {agrees}"))
+    except (OSError, PdlaError) as error:
+        return Step(tried, str(error))
+    finally:
+        with suppress(OSError):
+            file.unlink()
 
 
 def _layouts(servers: int) -> Iterator[tuple[str, Layout]]:

@@ -195,21 +195,45 @@ static int give_default(const char *path)
     return failed == -EEXIST ? 0 : failed;
 }
 
-/* The bytes of object `number` among the first `bytes` of a file. */
+/* Bytes [start, stop) of a file are in strips on `count` objects, from `first` on. Strips count from the file's first
+ * byte, so the objects of later parts have holes before their bytes, as Lustre's have. */
+struct span {
+    off_t start, stop, strip;
+    uint32_t first, count;
+};
+
+/* The span that has a byte; or, if `byte` is less than 0, an object. */
+static struct span span_of(const struct layout *layout, off_t byte, uint32_t number)
+{
+    struct span span = {0, INT64_MAX, layout->strip, 0, layout->count};
+    for (uint32_t i = 0; i < layout->parts; i++) {
+        const struct part *part = &layout->part[i];
+        const off_t stop = part->stop < INT64_MAX ? (off_t)part->stop : INT64_MAX;
+        span = (struct span){i ? span.stop : 0, stop, part->strip, i ? span.first + span.count : 0, part->count};
+        if (byte < 0 ? number < span.first + span.count : byte < stop)
+            break;
+    }
+    return span;
+}
+
+/* The end in object `number` of those of its bytes that are among the first `bytes` of a file. */
 static off_t share(const struct layout *layout, uint32_t number, off_t bytes)
 {
-    const off_t strip = layout->strip, cycle = strip * layout->count;
-    const off_t rest = bytes % cycle - strip * number;
-    return bytes / cycle * strip + (rest < 0 ? 0 : rest < strip ? rest : strip);
+    const struct span span = span_of(layout, -1, number);
+    const off_t cycle = span.strip * span.count, end = bytes < span.start ? span.start : bytes;
+    const off_t within = end < span.stop ? end : span.stop;
+    const off_t rest = within % cycle - span.strip * (number - span.first);
+    return within / cycle * span.strip + (rest < 0 ? 0 : rest < span.strip ? rest : span.strip);
 }
 
 /* The end of a file whose object `number` has `bytes`. */
 static off_t reach(const struct layout *layout, uint32_t number, off_t bytes)
 {
+    const struct span span = span_of(layout, -1, number);
+    const off_t last = bytes - 1;
     if (!bytes)
         return 0;
-    const off_t strip = layout->strip, last = bytes - 1;
-    return (last / strip * layout->count + number) * strip + last % strip + 1;
+    return (last / span.strip * span.count + number - span.first) * span.strip + last % span.strip + 1;
 }
 
 static off_t size_of(const struct layout *layout, ino_t inode, blkcnt_t *blocks)
@@ -296,9 +320,11 @@ static ssize_t move(struct handle *handle, char *to, const char *from, size_t le
     size_t done = 0;
     open_objects(handle);
     while (done < length && handle->layout.count) {
-        const off_t at = offset + (off_t)done, strip = handle->layout.strip;
-        const uint32_t number = (uint32_t)(at / strip % handle->layout.count);
-        const size_t left = (size_t)(strip - at % strip), part = length - done < left ? length - done : left;
+        const off_t at = offset + (off_t)done;
+        const struct span span = span_of(&handle->layout, at, 0);
+        const uint32_t number = span.first + (uint32_t)(at / span.strip % span.count);
+        const off_t strip = span.strip - at % span.strip, rest = span.stop - at;
+        const size_t left = (size_t)(strip < rest ? strip : rest), part = length - done < left ? length - done : left;
         const off_t within = share(&handle->layout, number, at);
         const int state = state_of(handle->layout.target[number]);
         if (state == -EIO || (state && from))
@@ -347,7 +373,7 @@ static int on_truncate(const char *path, off_t size, struct fuse_file_info *info
     if (stat(named(name, path), &status))
         return -errno;
     for (uint32_t i = 0; i < layout.count; i++) {
-        const off_t own = share(&layout, i, size);
+        const off_t own = size <= span_of(&layout, -1, i).start ? 0 : share(&layout, i, size);
         struct stat found;
         if (stat(object_at(object, &layout, status.st_ino, i), &found))
             return -errno;

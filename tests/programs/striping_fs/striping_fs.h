@@ -9,7 +9,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { MOST_STRIPES = 64, MOST_TARGETS = 64, MOST_POOL = 16 };
+enum { MOST_STRIPES = 64, MOST_TARGETS = 64, MOST_POOL = 16, MOST_PARTS = 4 };
+
+/* A part of a progressive file. It begins where the one before it ends. */
+struct part {
+    uint64_t stop;
+    uint32_t strip, count; /* of its objects, which follow those of the part before it */
+};
 
 /* How a file is striped. It is what a file of the name space contains; none: an empty file. */
 struct layout {
@@ -18,6 +24,8 @@ struct layout {
     uint32_t again;  /* 1: a target may have several objects */
     char pool[MOST_POOL];
     uint32_t target[MOST_STRIPES]; /* of each object, an index from 0 */
+    uint32_t parts; /* 0: the file is striped in one way */
+    struct part part[MOST_PARTS];
 };
 
 /* What one of the two file systems does. Functions return 0 or an error number less than 0. */
