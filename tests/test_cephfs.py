@@ -22,6 +22,7 @@ from pdla.replicator.backends import base
 from pdla.replicator.backends.base import NewComponent, commit, temporary
 from pdla.replicator.backends.cephfs import CephFS
 from pdla.replicator.backends.conformance import KIB64, SIZE, BackendTests
+from pdla.replicator.backends.originals import OriginalStriping
 from pdla.units import MiB
 from tests.conftest import InProcess, Pdla
 from tests.support.mpi import Mpi, available_mpis
@@ -366,6 +367,15 @@ def test_data_that_ceph_has_moved_are_not_where_they_were_built(ceph: Ceph, plac
     finally:
         ceph.ask({"prefix": "osd in", "ids": ["1"]})
     ceph.until(place.is_collected)
+
+
+def test_how_an_original_is_striped_is_in_its_layout(ceph: Ceph, folder: Path):
+    folder.mkdir()
+    file = folder / "data"
+    file.touch()
+    assert CephFS.original_striping(file) == OriginalStriping(4 * MiB, 0, "CephFS")
+    os.setxattr(file, "ceph.file.layout", b"stripe_unit=65536 stripe_count=2 object_size=4194304")
+    assert CephFS.original_striping(file) == OriginalStriping(KIB64, 2, "CephFS")
 
 
 # ---- fragments -------------------------------------------------------------------------------------------------------

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import random
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pdla.cli.directory_probe import Fact, probe_directory
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.config import load_cluster
 from pdla.model import Cluster
@@ -22,6 +27,7 @@ from pdla.replicator.backends.lustre import Lustre
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.backends.originals import OriginalStriping, dealt, home_of
 from pdla.replicator.backends.pvfs2 import Mount, Placement
+from tests.support.mpi import REPOSITORY
 from tests.support.striping_mount import StripingMount, striping_mount
 
 KIB64, MIB = 1 << 16, 1 << 20
@@ -160,6 +166,32 @@ def test_other_file_systems_say_nothing(tmp_path: Path) -> None:
     for kind in (Lustre, BeeGFS, CephFS, OrangeFS):
         assert kind.original_striping(file) is None
         assert kind.original_striping(tmp_path / "missing") is None
+
+
+def test_doctor_says_how_new_files_are_striped(like_lustre: StripingMount) -> None:
+    (found,) = [one for one in probe_directory(like_lustre.mount) if one.name == "new files"]
+    assert found == Fact("new files", "strips of 1 MiB on 1 server, as Lustre says")
+
+
+def test_asking_beegfs_ends_no_lock_of_the_program(like_beegfs: StripingMount, tmp_path: Path) -> None:
+    """A close of any descriptor of a file ends the process's fcntl locks on it: the library leaves its own open."""
+    source, library = REPOSITORY / "replicator/stub/striping.c", tmp_path / "striping.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
+    ask, opened = ctypes.CDLL(str(library)).striping_of, ctypes.c_int(-1)
+    ask.restype = ctypes.c_char_p
+    ask.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2)
+    file = like_beegfs.mount / "locked"
+    taken = f"import fcntl; fcntl.lockf(open({str(file)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def others_can_lock() -> bool:
+        return subprocess.run([sys.executable, "-c", taken], capture_output=True, check=False).returncode == 0
+
+    with file.open("w+b") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        assert ask(os.fsencode(file), 1, 1, ctypes.create_string_buffer(400), ctypes.byref(opened)) is None
+        assert opened.value >= 0 and not others_can_lock()
+        os.close(opened.value)
+        assert others_can_lock()
 
 
 # ---- what plans are made for -----------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def probe_directory(directory: Path) -> list[Fact]:
     check(directory)
     tries = (_mappings, _locks, _direct, _times, _clock, _space, _holes, _lists)
     mount = mount_of(directory)
-    return [*_mounted(directory, mount), *(_tried(directory, ability) for ability in tries)]
+    return [*_mounted(directory, mount), *_striped(directory), *(_tried(directory, ability) for ability in tries)]
 
 
 def check(directory: Path) -> None:
@@ -106,6 +106,19 @@ def _mounted(directory: Path, mount: Mount | None) -> Iterator[Fact]:
         yield from _local_locks(mount)
     if mount.kind == "lustre" and mount.option("localflock") is not None:
         yield Fact("lock option", "localflock", "locks hold on this node only: no --writes on several nodes")
+
+
+def _striped(directory: Path) -> Iterator[Fact]:
+    """How a new file is striped, if its file system says it of files."""
+    from pdla.replicator.backends.originals import striping_of
+
+    with _scratch(directory) as file:
+        file.write_bytes(b"a")
+        try:
+            if found := striping_of(file):
+                yield Fact("new files", f"{found}, as {found.system} says")
+        except PdlaError as error:
+            yield Fact("new files", f"{error}", "plans take such files as [home] says, and iBridge leaves them alone")
 
 
 def is_network(mount: Mount) -> bool:

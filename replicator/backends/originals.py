@@ -66,7 +66,7 @@ def home_of(cluster: Cluster, files: Iterable[str]) -> Cluster:
     found, of, why = None, "", ""
     for file in () if cluster.source.startswith("example ") else files:
         try:
-            found, of = _striping_of(Path(file)), file
+            found, of = striping_of(Path(file)), file
         except PdlaError as error:
             why = why or f"{file}: {error}"
         if found:
@@ -87,7 +87,7 @@ def home_of(cluster: Cluster, files: Iterable[str]) -> Cluster:
     return replace(cluster, home_servers=servers, home_strip=strip, home_source=source)
 
 
-def _striping_of(path: Path) -> OriginalStriping | None:
+def striping_of(path: Path) -> OriginalStriping | None:
     """What the storage of a file says; None: it is on no storage that says it.
 
     Raises:

@@ -1,6 +1,6 @@
 /* Lustre's extended attribute lustre.lov, as its clients take and give it. Fields: struct lov_user_md_v1 and _v3,
- * struct lov_user_ost_data_v1, struct lov_comp_md_v1 and lov_comp_md_entry_v1 in include/uapi/linux/lustre/lustre_user.h
- * (Lustre 2.17). What clients and servers make
+ * struct lov_user_ost_data_v1, struct lov_comp_md_v1 and lov_comp_md_entry_v1 in lustre_user.h, Lustre 2.17
+ * (include/uapi/linux/lustre). What clients and servers make
  * of them: ll_setstripe_ea and ll_adjust_lum in lustre/llite/xattr.c, lod_alloc_ost_list in lustre/lod/lod_qos.c,
  * lod_verify_v1v3 in lustre/lod/lod_lov.c. Lustre gives a component its objects at the first write to it; here all have
  * theirs at once. */
