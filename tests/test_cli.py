@@ -297,7 +297,6 @@ def test_independent_mistakes_are_all_reported(pdla: Pdla, made: Path) -> None:
     done = pdla.run("plan", "made/trace", "--cluster", "cluster.toml", code=1)
     for said in (
         "kind must be",
-        "strip is missing",
         "unknown key 'stripe'",
         "unknown key 'nonsense'",
         "docs/cluster.md",

@@ -35,6 +35,7 @@ VERBS = {
     "applications": "autopilot:applications",
     "history": "autopilot:history",
     "log": "autopilot:log",
+    "month": "month:month",
     "undo": "autopilot:undo",
     "forget": "autopilot:forget",
     "pause": "autopilot:pause",
