@@ -24,8 +24,7 @@ from pdla.autopilot import spool
 from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.judging import Judge
 from pdla.autopilot.learner import Learner
-from pdla.autopilot.names import application_name
-from pdla.autopilot.study import this_user
+from pdla.autopilot.names import application_name, this_user
 from pdla.catalog import Decision, RunFacts, open_catalog
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.budget import Budget

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pdla.autopilot.months import Month
-from pdla.autopilot.study import this_user
+from pdla.autopilot.names import this_user
 from pdla.catalog import Catalog, Decision, Drift, RunFacts, open_catalog
 from pdla.report.month import sentences, write_month
 from tests.conftest import Launching

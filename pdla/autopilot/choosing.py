@@ -8,11 +8,8 @@ from typing import Any
 
 from pdla.autopilot import spool
 from pdla.autopilot.forecast import LEAD, Forecast
-from pdla.autopilot.schemes import NATIVE, REPLICAS, Choice, Taken, choose
+from pdla.autopilot.schemes import ALIKE, NATIVE, REPLICAS, Choice, Taken, choose
 from pdla.catalog import Catalog, Decision, LearnedRun, RunFacts
-
-ALIKE = 0.05
-"""Runs whose bytes differ by a smaller share did the same work."""
 
 
 def choose_policy(

@@ -13,7 +13,8 @@ from pdla import config
 from pdla.autopilot import spool
 from pdla.autopilot.choosing import ignored_facts
 from pdla.autopilot.judging import Judge
-from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served, this_user
+from pdla.autopilot.names import this_user
+from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served
 from pdla.catalog import Catalog, Decision, Pattern
 from pdla.catalog.records import pattern_digest
 from pdla.collectors.rawlog import is_over

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from statistics import median
 
-from pdla.autopilot.choosing import ALIKE
+from pdla.autopilot.schemes import ALIKE
 from pdla.catalog import Catalog, Decision, LearnedRun, RunFacts
 
 

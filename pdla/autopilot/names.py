@@ -1,4 +1,4 @@
-"""Which application a run is: its name says the program and its arguments, but no file, number or directory.
+"""Whose application a run is, and which: its name says the program and its arguments, but no file, number or directory.
 
 Two runs are of one application if their names are the same. The number of ranks and the input files are not in
 the name: patterns of another number of ranks, or of another file, are patterns of the same application.
@@ -7,11 +7,20 @@ the name: patterns of another number of ranks, or of another file, are patterns 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Collection, Iterable, Sequence
 
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][-+]?\d+)?")
 FILE, NUMBER = "FILE", "N"
+
+
+def this_user() -> str:
+    """The user whose applications these are: the login name, or the number of a user without one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name[:64]
+    except KeyError:
+        return str(os.getuid())
 
 
 def application_name(executable: str, words: Sequence[str], directory: str, files: Collection[str]) -> str:

@@ -17,6 +17,8 @@ NATIVE, REPLICAS = "native", "replicas"
 """A run to which nothing was served; one that read from replicas. Neither has a policy."""
 POLICIES = ("e10", "s4d", "ibridge", "liu")
 """The policies that are chosen from."""
+ALIKE = 0.05
+"""Runs whose bytes differ by a smaller share did the same work."""
 PROMISE = 0.8
 """A scheme is tried if its predicted seconds are at most this share of the best measured ones."""
 TRIES = 2

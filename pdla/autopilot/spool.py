@@ -52,6 +52,11 @@ def traces() -> Path:
     return directory() / "traces"
 
 
+def trace_of(run: str) -> Path:
+    """Where the trace of the run of this name is, if it is kept."""
+    return traces() / f"{run}.h5"
+
+
 def pause_file() -> Path:
     """While this file is there nothing is learned."""
     return directory() / "paused"

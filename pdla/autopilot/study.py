@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,12 +19,14 @@ from pdla.analyzers.aspects import describe, outline
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.phases import NO_PHASES, find_phases
 from pdla.autopilot import spool
-from pdla.autopilot.choosing import ALIKE, choose_policy
+from pdla.autopilot.choosing import choose_policy
 from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.factors import Factor, corrected
 from pdla.autopilot.forecast import Forecast, forecast
 from pdla.autopilot.judging import BUDGET, Judge
 from pdla.autopilot.names import application_name, joined
+from pdla.autopilot.schemes import ALIKE
+from pdla.autopilot.spool import trace_of
 from pdla.autopilot.worth import PastRun, Stake, steps
 from pdla.catalog import Catalog, Decision, Drift, LearnedRun, RunFacts
 from pdla.catalog.records import pattern_digest
@@ -73,19 +73,6 @@ class Storage:
         own = config.home() / "cluster.toml"
         path = named or (str(own) if own.exists() else None)
         return cls(load_cluster(path), load_budget(path))
-
-
-def this_user() -> str:
-    """The user whose applications these are: the login name, or the number of a user without one."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name[:64]
-    except KeyError:
-        return str(os.getuid())
-
-
-def trace_of(run: str) -> Path:
-    """Where the trace of the run of this name is, if it is kept."""
-    return spool.traces() / f"{run}.h5"
 
 
 def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:

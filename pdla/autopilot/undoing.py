@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from pdla.autopilot import spool
-from pdla.autopilot.study import this_user, trace_of
+from pdla.autopilot.names import this_user
+from pdla.autopilot.spool import trace_of
 from pdla.catalog import AutopilotApplication, Catalog, Decision, Replica
 from pdla.catalog.autopilot import Kind
 from pdla.catalog.records import pattern_digest

@@ -31,7 +31,7 @@ def applications(as_json: bool) -> None:
     All runs of a program with the same words on its command line are one application, whatever the
     numbers in them, the input files and the ranks.
     """
-    from pdla.autopilot.study import this_user
+    from pdla.autopilot.names import this_user
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import applications_text
 
@@ -74,7 +74,7 @@ def history(which: str, plot: Path | None, as_json: bool) -> None:
     APP is the number or the name of an application, as pdla applications lists them.
     """
     from pdla.autopilot.judging import Judge
-    from pdla.autopilot.study import this_user
+    from pdla.autopilot.names import this_user
     from pdla.autopilot.undoing import find_application
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import history_picture, history_text
@@ -107,7 +107,7 @@ def history(which: str, plot: Path | None, as_json: bool) -> None:
 @json_option
 def log(which: str | None, last: int, as_json: bool) -> None:
     """Show everything that the autopilot did, and why, with the command that undoes it."""
-    from pdla.autopilot.study import this_user
+    from pdla.autopilot.names import this_user
     from pdla.autopilot.undoing import find_application
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import log_text
@@ -186,7 +186,7 @@ def resume(as_json: bool) -> None:
 
 def _log_it(kind: Any, why: str) -> None:
     """Log that the user paused or resumed; a catalog that fails does not keep the user from it."""
-    from pdla.autopilot.study import this_user
+    from pdla.autopilot.names import this_user
     from pdla.catalog import Decision, open_catalog
 
     try:

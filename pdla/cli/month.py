@@ -33,7 +33,7 @@ def month(first: date, output: Path, as_json: bool) -> None:
     It says how much time your applications spent in I/O, what pdla saved, and what it decided.
     """
     from pdla.autopilot.months import Month
-    from pdla.autopilot.study import this_user
+    from pdla.autopilot.names import this_user
     from pdla.catalog import open_catalog
     from pdla.report.month import sentences, write_month
 
