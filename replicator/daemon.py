@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from pdla.model import Cluster
 from pdla.replicator.builder import BuiltReplica, build
 from pdla.replicator.critical_reads import fetch, reserved_for_writes, serving
 from pdla.replicator.mapfile import publish
-from pdla.replicator.metrics import Metrics
+from pdla.replicator.metrics import ApplicationFigures, Metrics
 from pdla.replicator.queued_plans import choice, plan_queued
 from pdla.replicator.status import DAEMON
 from pdla.replicator.sync import write_back
@@ -78,6 +78,12 @@ class Learns(Protocol):
 
     def holds_back(self, pattern: Pattern) -> bool:
         """Whether a pattern must not be built now."""
+
+    def figures(self) -> Iterable[ApplicationFigures]:
+        """What the applications are worth."""
+
+    def waiting(self) -> int:
+        """The number of runs that wait to be learned from."""
 
 
 class Daemon:
@@ -351,6 +357,8 @@ class Daemon:
             reports = self._catalog.results.after(self._reported)
             self._metrics.count_caches(report for _, report in reports)
             self._reported = max([self._reported, *(number for number, _ in reports)])
+            if self._learner:
+                self._metrics.set_applications(self._learner.figures(), self._learner.waiting())
         except CatalogError:
             census = None  # the metrics show that the catalog failed
         try:

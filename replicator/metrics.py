@@ -4,12 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
 from pdla.catalog import Census
 from pdla.errors import PdlaError
+
+MOST, LONGEST = 100, 120
+"""Applications with metrics, since each is a series of its own; characters of their names."""
+APPLICATIONS = {
+    "runs": "Runs of an application that were learned from",
+    "saved_seconds": "Seconds of I/O that its recorded runs saved, of the slowest rank",
+    "hit_ratio": "Share of the bytes read in its last run that came from replicas",
+    "replica_bytes": "Bytes of its replicas",
+    "changed_runs": "Its runs whose patterns were others than before",
+}
+"""The metrics of an application, pdla_application_..., in the order of ApplicationFigures."""
+
+
+class ApplicationFigures(NamedTuple):
+    """What a program that was learned from is worth, for metrics.
+
+    ``saved`` are the seconds of I/O that recorded runs saved, ``hit_ratio`` is that of the last run, ``replica_bytes``
+    are there now, and in ``changes`` of the ``runs`` the patterns were others than before.
+    """
+
+    name: str
+    runs: int
+    saved: float
+    hit_ratio: float
+    replica_bytes: int
+    changes: int
 
 
 class Metrics:
@@ -36,6 +62,11 @@ class Metrics:
         )
         self.cache_hidden = Counter("pdla_cache_hidden_seconds", "Moves that no program waited for", registry=registry)
         self.cache_refused = Counter("pdla_cache_refused_calls", "Calls not cached, by why", ["why"], registry=registry)
+        self.applications = {
+            figure: Gauge(f"pdla_application_{figure}", text, ["application"], registry=registry)
+            for figure, text in APPLICATIONS.items()
+        }
+        self.waiting = Gauge("pdla_learning_runs", "Runs that wait to be learned from", registry=registry)
         self.scanned = Gauge("pdla_daemon_scan_timestamp_seconds", "When all originals were checked", registry=registry)
         if port is not None:
             try:
@@ -51,6 +82,16 @@ class Metrics:
             self.cache_hidden.inc(cache["seconds_hidden"])
             for one in cache["refused"]:
                 self.cache_refused.labels(one["why"]).inc(one["calls"])
+
+    def set_applications(self, figures: Iterable[ApplicationFigures], waiting: int) -> None:
+        """Set what applications are worth, of the ``MOST`` that saved most, and how many runs wait."""
+        for gauge in self.applications.values():
+            gauge.clear()
+        for one in sorted(figures, key=lambda one: -abs(one.saved))[:MOST]:
+            values = (one.runs, one.saved, one.hit_ratio, one.replica_bytes, one.changes)
+            for gauge, value in zip(self.applications.values(), values, strict=True):
+                gauge.labels(one.name[:LONGEST]).set(value)
+        self.waiting.set(waiting)
 
     def update(self, census: Census | None) -> None:
         """Set the metrics to what the catalog holds now, if that is known, and write the file, if there is one.

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pdla.autopilot.learner import Learner
 from pdla.autopilot.months import Month
 from pdla.autopilot.names import this_user
 from pdla.catalog import Catalog, Decision, Drift, RunFacts, open_catalog
@@ -129,3 +130,18 @@ def test_a_month_without_gain_says_so(tmp_path: Path) -> None:
         learn_from(catalog, "app", 0.5)
         said = " ".join(sentences(Month.of(catalog, this_user(), FIRST)))
         assert "it cost" in said and "saved" not in said
+
+
+def test_the_figures_for_metrics_follow_new_runs(catalog: Catalog) -> None:
+    learner = Learner(catalog)
+    first = {one.name: one for one in learner.figures()}
+    assert first.keys() == GAIN.keys()
+    for name, one in first.items():
+        assert (one.runs, one.hit_ratio, one.changes) == (32, 1.0, 1)
+        assert (one.saved > 0) == (GAIN[name] > 1)
+    number = catalog.autopilot.application(this_user(), "md_run N")
+    facts = RunFacts(8, 1 << 30, 1 << 30, 1 << 29, seconds=10.0, before=60.0, run=99)
+    catalog.autopilot.learn(number, "run.new", datetime.now(UTC), facts, this_user(), [])
+    (changed,) = [one for one in learner.figures() if first[one.name] != one]
+    assert (changed.runs, changed.hit_ratio) == (33, 0.5)
+    assert changed.saved == pytest.approx(first["md_run N"].saved + 50)

@@ -23,6 +23,7 @@ from pdla.layouts.budget import Budget
 from pdla.replicator.builder import build
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.mapfile import publish
+from pdla.replicator.metrics import ApplicationFigures
 from pdla.replicator.queued_plans import choice
 from pdla.replicator.throttling import Gate, Limit
 from pdla.replicator.verify import discard
@@ -60,6 +61,7 @@ class Learner:
         self._counted = 0
         self._limit: Limit | None = None
         self._failed: dict[str, str] = {}
+        self._known: dict[int, tuple[int, float, float, int]] = {}  # of applications: runs, saved, hits, changes
 
     def learn(self, until: str | None = None) -> Outcome:
         """Learn from all runs that wait, and build. If another learner does, wait until it is done.
@@ -114,6 +116,31 @@ class Learner:
             if one.id == pattern.id:
                 return spool.is_paused() or not storage.budget.is_open(datetime.now())
         return False
+
+    def waiting(self) -> int:
+        """The number of runs that wait to be learned from."""
+        return len(spool.waiting(self._catalog.url))
+
+    def figures(self) -> list[ApplicationFigures]:
+        """What the applications are worth. The runs of one are read again only if there are more.
+
+        Raises:
+            CatalogError: the catalog failed.
+        """
+        sizes = {one.id: one.size for one in self._catalog.replicas.listing()}
+        built: dict[int | None, int] = {}
+        for one in self._catalog.autopilot.decisions(self._owner, kinds=["built"]):
+            built[one.application] = built.get(one.application, 0) + sizes.get(one.replica or 0, 0)
+        found = []
+        for each in self._catalog.autopilot.applications(self._owner):
+            if self._known.get(each.id, (0,))[0] != each.runs:
+                facts = [run.facts for run in self._catalog.autopilot.runs(each.id)]
+                saved = sum(run.measured or 0.0 for run in facts)
+                changes = sum(bool(run.drift) for run in facts)
+                self._known[each.id] = (each.runs, saved, facts[-1].hit_ratio if facts else 0.0, changes)
+            runs, saved, hits, changes = self._known[each.id]
+            found.append(ApplicationFigures(each.name, runs, saved, hits, built.get(each.id, 0), changes))
+        return found
 
     # ---- runs ----------------------------------------------------------------------------------------------------
 
