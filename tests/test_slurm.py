@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +49,14 @@ class Site:
         script.write_text(text.replace("/shared/$USER", str(self.folder)))
         variables = {"SCRATCH": str(self.folder), "PATH": f"{Path(PDLA).parent}:{os.environ['PATH']}"}
         return self.slurm.run(script, f"--chdir={self.folder}", *options, variables=variables)
+
+    def pdla(self, *words: str) -> dict[str, Any]:
+        """What a verb prints with ``--json`` in the user's PDLA_HOME."""
+        variables = {**os.environ, "PDLA_HOME": str(self.folder / "pdla")}
+        done = subprocess.run([PDLA, *words, "--json"], env=variables, capture_output=True, text=True, check=True)
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        return answer
 
 
 def sums(output: str) -> list[str]:
@@ -89,3 +101,22 @@ def test_a_library_that_srun_itself_preloads_records_the_ranks_of_both_nodes(sit
     printed = site.submit("by-hand.sbatch", f"#!/bin/bash\n{text}")
     assert len(sums(printed)) == 4
     assert "by-hand.h5: 4 ranks, " in printed
+
+
+def test_a_task_prolog_lets_every_step_be_learned_from_and_the_epilog_learns(site: Site) -> None:
+    """The job script has no word of pdla."""
+    for name in ("task-prolog", "epilog"):
+        text = script(f"pdla-{name}").replace("/opt/pdla", str(site.folder / "pdla-venv"))
+        for user in ("/shared/$USER", "/shared/$SLURM_JOB_USER"):
+            text = text.replace(user, str(site.folder))
+        site.slurm.set_script(name, text)
+    shutil.rmtree(site.folder / "pdla", ignore_errors=True)
+    printed = site.submit("plain.sbatch", "#!/bin/bash\nsrun ./app input.nml\n")
+    assert len(sums(printed)) == 4
+    for _ in range(300):
+        if (site.folder / "pdla" / "catalog.db").exists() and site.pdla("applications")["applications"]:
+            break
+        time.sleep(0.2)
+    (application,) = site.pdla("applications")["applications"]
+    assert (application["ranks"], application["runs"]) == ([4], 1)
+    assert application["name"].startswith("columns FILE FILE")

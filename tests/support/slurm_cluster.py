@@ -40,6 +40,8 @@ SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
+TaskProlog={folder}/task-prolog
+Epilog={folder}/epilog
 PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP
 """
 
@@ -77,6 +79,8 @@ class SlurmCluster:
         host = socket.gethostname().split(".")[0]
         text = CONFIGURATION.format(host=host, folder=self.folder, ports=_free_ports(3))
         (self.folder / "slurm.conf").write_text(text)
+        for name in ("task-prolog", "epilog"):
+            self.set_script(name, "#!/bin/sh\n")
         files = {"key": "key-file", "socket": "socket", "pid": "pid-file", "log": "log-file", "seed": "seed-file"}
         options = [f"--{option}={munge / name}" for name, option in files.items()]
         self._start("munged", "--foreground", "--force", *options)
@@ -85,6 +89,11 @@ class SlurmCluster:
         for node in ("node1", "node2"):
             self._start("slurmd", "-N", node, "-D", "-c")
         _until(lambda: self._ask("sinfo", "--noheader", "--format=%T %D") == "idle 2", "both nodes are idle")
+
+    def set_script(self, name: str, text: str) -> None:
+        """Set what runs as ``task-prolog`` before each task, or as ``epilog`` after each job on its nodes."""
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
 
     def stop(self) -> None:
         for process in reversed(self._processes):
