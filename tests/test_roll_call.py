@@ -11,6 +11,7 @@ import pytest
 from tests.columns import SIDE, Columns
 from tests.conftest import Pdla
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded, debian_mpis
+from tests.test_pid_namespaces import alone  # noqa: F401
 
 RANKS = 4
 pytestmark = pytest.mark.timeout(240)
@@ -85,3 +86,25 @@ def test_ranks_that_wait_long_for_others_say_so_if_nobody_could_ask(
         said = next(line for line in process.stderr if "has waited" in line)
         process.terminate()
     assert re.match(rf"pdla: rank [12] has waited for 60 s for the other ranks that open {columns.data}; ", said)
+
+
+@pytest.mark.parametrize("replicated", available_mpis(), indirect=True)
+def test_h57_a_rank_whose_container_hides_the_launcher_keeps_all_from_redirection(
+    replicated: tuple[Mpi, Columns, str],
+    alone: list[str],  # noqa: F811
+) -> None:
+    """The last rank is in a PID namespace of its own, from which Hydra's proxy cannot be seen.
+
+    The UCX of Debian's MPICH 4 cannot start there.
+    """
+    mpi, columns, native = replicated
+    pdla = Pdla(columns.directory, {**mpi.env, "MPIR_CVAR_CH4_CMA_ENABLE": "0"})
+    words = partly(mpi, columns, set())
+    last = len(words) - words[::-1].index("env")
+    done = pdla.run("run", "--writes", "close", "--", *words[: last - 1], *alone, *words[last - 1 :])
+    assert done.stdout.startswith(native)
+    if mpi.is_openmpi:
+        assert "nothing was redirected" not in done.stderr
+    else:
+        assert f"rank {RANKS - 1} of {RANKS} runs without pdla" in done.stderr
+        assert "nothing was redirected" in done.stderr

@@ -10,84 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launch.h"
 #include "running_mpi.h"
 
 enum { TAG = 32025, BLOCK = 256 /* files in a directory */, NOBODY = -1 };
 
 static struct {
     char place[PATH_MAX]; /* the directory of the job's files; "": nobody is asked */
-    char missing[80];
+    long ranks;           /* of the job; 0: the launcher does not say */
+    char missing[96];
     bool complete;
 } roll;
-
-/* The value after `option` in the command line of a process; whether there is one. */
-static bool option_of(const char *line, size_t size, const char *option, char *value, size_t room)
-{
-    const char *at = line;
-    while (at < line + size && strcmp(at, option) != 0)
-        at += strlen(at) + 1;
-    at += at < line + size ? strlen(at) + 1 : 0;
-    return at < line + size && snprintf(value, room, "%s", at) < (int)room;
-}
-
-static size_t read_file(const char *path, char *text, size_t room)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t size = fd < 0 ? 0 : read(fd, text, room - 1);
-    if (fd >= 0)
-        close(fd);
-    text[size > 0 ? size : 0] = '\0';
-    return size > 0 ? (size_t)size : 0;
-}
-
-static long parent_of(long process)
-{
-    char path[64], text[1024];
-    long parent;
-    snprintf(path, sizeof path, "/proc/%ld/stat", process);
-    const char *after = read_file(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
-    return after != NULL && sscanf(after, ") %*c %ld", &parent) == 1 ? parent : 0;
-}
-
-/* Where Hydra's mpiexec listens, and the number of the group of ranks that it started: its proxy on
- * each node, an ancestor of this process, has them in its command line. RATIONALE: Hydra gives ranks
- * nothing else that names the job. */
-static bool hydra_job(char *job, size_t room)
-{
-    long process = getppid();
-    for (int steps = 0; process > 1 && steps < 16; steps++, process = parent_of(process)) {
-        char path[64], line[8192];
-        snprintf(path, sizeof path, "/proc/%ld/cmdline", process);
-        const size_t size = read_file(path, line, sizeof line);
-        const char *base = strrchr(line, '/');
-        if (strcmp(base == NULL ? line : base + 1, "hydra_pmi_proxy") == 0) {
-            char port[256], group[16];
-            return option_of(line, size, "--control-port", port, sizeof port)
-                && option_of(line, size, "--pgid", group, sizeof group)
-                && snprintf(job, room, "%s-%s", port, group) < (int)room;
-        }
-    }
-    return false;
-}
-
-/* What the launcher calls the job, on all its ranks alike, and this rank. False: not known. */
-static bool find_job(char *job, size_t room, long *rank)
-{
-    const char *number = getenv("PMI_RANK"), *name = getenv("PMI_JOBID");
-    if (number == NULL || !hydra_job(job, room)) {
-        if (getenv("PMIX_NAMESPACE") != NULL) {
-            number = getenv("PMIX_RANK");
-            name = getenv("PMIX_NAMESPACE");
-        }
-        if (number == NULL || name == NULL || snprintf(job, room, "%s", name) >= (int)room)
-            return false;
-    }
-    for (char *at = job; *at != '\0'; at++)
-        *at = *at == '/' ? '_' : *at;
-    char *end;
-    *rank = strtol(number, &end, 10);
-    return end != number && *end == '\0' && *rank >= 0;
-}
 
 static bool name_of(long rank, char name[PATH_MAX])
 {
@@ -120,16 +53,21 @@ void roll_call_begin(void)
 {
     const char *reports = getenv("PDLA_REPORT"), *map = getenv("PDLA_MAP");
     const int error = errno;
-    char job[256], ranks[PATH_MAX];
-    long rank;
-    if (reports == NULL || *reports == '\0' || map == NULL || *map == '\0' || !find_job(job, sizeof job, &rank))
+    char ranks[PATH_MAX];
+    struct launch job;
+    if (reports == NULL || *reports == '\0' || map == NULL || *map == '\0')
         return;
     /* pdla run makes this directory. RATIONALE: a node that does not have that of the run is one
      * from which no file reaches the other nodes. */
     const int length = snprintf(ranks, sizeof ranks, "%s/ranks", reports);
-    if (length < PATH_MAX && (access(ranks, F_OK) == 0 || access(reports, F_OK) != 0)
-        && snprintf(roll.place, sizeof roll.place, "%s/%s", ranks, job) < PATH_MAX)
-        make_file(rank);
+    const enum launch_knowledge known = length < PATH_MAX && (access(ranks, F_OK) == 0 || access(reports, F_OK) != 0)
+        ? launch_find(&job) : LAUNCH_UNKNOWN;
+    /* RATIONALE: ranks outside of the container know the name, and would take this one for one without pdla. */
+    if (known == LAUNCH_HIDDEN)
+        strcpy(roll.missing, "a container hides the launcher: share the PID namespace of the host");
+    else if (known == LAUNCH_NAMED && snprintf(roll.place, sizeof roll.place, "%s/%s", ranks, job.name) < PATH_MAX)
+        make_file(job.rank);
+    roll.ranks = known == LAUNCH_NAMED ? job.ranks : 0;
     errno = error;
 }
 
@@ -204,6 +142,9 @@ void roll_call_end(void)
     int rank, ranks;
     if (roll.place[0] == '\0' || mpi == NULL || mpi->Comm_size(mpi->comm_world, &ranks) != 0 || ranks == 1
         || mpi->Comm_rank(mpi->comm_world, &rank) != 0)
+        return;
+    /* RATIONALE: these variables are those of another launcher, which started this one. */
+    if (roll.ranks != 0 && roll.ranks != ranks)
         return;
     /* RATIONALE: a rank that the others cannot find must not wait for them. */
     const int64_t missing = is_there(rank) ? ask(mpi, rank, ranks) : rank;
