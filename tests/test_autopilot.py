@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,42 @@ def test_users_do_not_see_the_applications_of_others(tmp_path: Path) -> None:
         assert catalog.autopilot.decisions("me") == []
         with pytest.raises(PdlaError, match="there is no decision 1"):
             catalog.autopilot.decision("me", 1)
+
+
+def test_forget_leaves_the_replicas_that_others_use(mpich_runs: Runs) -> None:
+    """A run that another user's learner, or pdla analyze, put on record; one that the user undid is no other."""
+    pdla = mpich_runs.pdla
+    mpich_runs.learn("--wait")
+    with closing(open_catalog(f"sqlite:///{pdla.home}/catalog.db")) as catalog:
+        run, patterns = catalog.runs.get(1)
+        catalog.runs.record(replace(run, trace="another", path="/home/you/run.h5"), patterns)
+        assert "0 replicas removed" in pdla.run("forget", "1").stdout
+        assert [(len(catalog.replicas.find()), one.runs, one.state) for one in catalog.patterns.find()] == [
+            (1, 1, "built")
+        ]
+    assert mpich_runs.learn("--wait").stderr.count("16 MiB from replicas") == 1
+
+
+def test_forget_leaves_a_replica_that_was_there_before(mpich_runs: Runs) -> None:
+    """It was planned by hand from a trace that the catalog does not know; it is not the autopilot's."""
+    pdla = mpich_runs.pdla
+    trace, plan = pdla.directory / "hand.h5", pdla.directory / "plan.json"
+    program = [mpich_runs.mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(mpich_runs.data)]
+    command = [*mpich_runs.mpi.mpiexec, "-n", "4", *program, *map(str, SHAPE)]
+    pdla.run("trace", "-o", str(trace), "--", *command)
+    pdla.run("plan", str(trace), "--cluster", str(pdla.home / "cluster.toml"), "-o", str(plan))
+    pdla.run("replicate", str(plan))
+    mpich_runs.learn("--wait")
+    assert mpich_runs.kinds()[0] == "learned"
+    pdla.run("forget", "1")
+    assert len(pdla.json("status", "--json")["replicas"]) == 1
+
+
+def test_forget_removes_the_replicas_of_a_run_that_was_undone(mpich_runs: Runs) -> None:
+    mpich_runs.learn("--wait")
+    mpich_runs.pdla.run("undo", "1")
+    assert "1 replica removed" in mpich_runs.pdla.run("forget", "1").stdout
+    assert mpich_runs.pdla.json("status", "--json")["replicas"] == []
 
 
 # ---- names, drift, budgets -----------------------------------------------------------------------------------------

@@ -79,22 +79,26 @@ def _remove_replicas(catalog: Catalog, owner: str, one: Decision) -> tuple[str, 
 def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     """Forget an application: its runs, patterns, traces and replicas; return the number of replicas removed.
 
-    Replicas that another application has stay.
+    Replicas stay whose patterns are in a run of another application, also of another user, or in a
+    trace that was analyzed by hand.
     """
     owner = this_user()
+    runs = catalog.autopilot.runs(application.id)
+    traced = _traced_runs(catalog, owner, application.id)
+    traced |= {run.facts.run for run in runs if run.facts.run}
     decisions = catalog.autopilot.decisions(owner, kinds=ONCE)
     others = {one.pattern for one in decisions if one.application != application.id}
-    own = {one.pattern for one in decisions if one.application == application.id} - others
+    own = {one.pattern for one in decisions if one.application == application.id}
+    own -= others | catalog.patterns.outside(traced)
     catalog.queue.set_state(_signatures(catalog, own), "left", "its application was forgotten")
     replicas = [one for one in catalog.replicas.find() if pattern_digest(one.signature) in own]
     discard(catalog, [replica.id for replica in replicas])
-    runs = catalog.autopilot.runs(application.id)
     for run in runs:
         trace_of(run.name).unlink(missing_ok=True)
     _forget_commands(application.id)
     _forget_policies(application.id)
     said = Decision(f"forgot:{os.urandom(8).hex()}", "forgot", f"{application.name}, as the user asked")
-    catalog.autopilot.forget(owner, application.id, [run.facts.run for run in runs if run.facts.run], said)
+    catalog.autopilot.forget(owner, application.id, sorted(traced), said)
     return len(replicas)
 
 
@@ -121,6 +125,13 @@ def pause() -> None:
 def resume() -> None:
     """End a pause."""
     spool.pause_file().unlink(missing_ok=True)
+
+
+def _traced_runs(catalog: Catalog, owner: str, application: int) -> set[int]:
+    """The numbers of the traced runs that were learned from, also of those that the user undid."""
+    learned = catalog.autopilot.decisions(owner, application=application, kinds=["learned"])
+    traces = {str(trace_of(str(one.facts["run"])).absolute()) for one in learned}
+    return {run.id for run in catalog.runs.find() if run.path in traces}
 
 
 def _signatures(catalog: Catalog, patterns: set[str | None]) -> list[Signature]:

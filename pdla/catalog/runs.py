@@ -149,6 +149,13 @@ class Patterns(Section):
             return [_pattern(row, runs) for row, runs in rows if fnmatchcase(row.file, glob)]
 
     @again
+    def outside(self, runs: Collection[int]) -> set[str]:
+        """The digests of the patterns in other runs than those with these numbers."""
+        query = select(PatternRow.digest, OccurrenceRow.run_id).join(OccurrenceRow).distinct()
+        with self._session() as session:
+            return {digest for digest, run in session.execute(query) if run not in runs}
+
+    @again
     def files(self) -> set[str]:
         """The files that have patterns."""
         with self._session() as session:
