@@ -173,7 +173,7 @@ def test_doctor_says_how_new_files_are_striped(like_lustre: StripingMount) -> No
     assert found == Fact("new files", "strips of 1 MiB on 1 server, as Lustre says")
 
 
-def test_asking_beegfs_ends_no_lock_of_the_program(like_beegfs: StripingMount, tmp_path: Path) -> None:
+def test_h38_asking_beegfs_ends_no_lock_of_the_program(like_beegfs: StripingMount, tmp_path: Path) -> None:
     """A close of any descriptor of a file ends the process's fcntl locks on it: the library leaves its own open."""
     source, library = REPOSITORY / "replicator/stub/striping.c", tmp_path / "striping.so"
     subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
