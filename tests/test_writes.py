@@ -292,6 +292,39 @@ def test_h02_write_back_waits_for_others_that_write_what_they_have_read(mpich: C
     assert mpich.original.read_bytes() == native
 
 
+def test_h02_a_part_that_is_not_redirected_waits_for_others_that_write_what_they_have_read(mpich: Case) -> None:
+    """Each rank writes its part of a nonblocking collective call alone, once writes are no longer redirected."""
+    steps = ["open-both", "shared", "joining", "close"]
+    mpich.original.write_bytes(bytes(SIZE))
+    mpich.run("native", *steps, ranks=2)
+    native, earlier = mpich.original.read_bytes(), set(mpich.directory.glob("*/rank.*"))
+    mpich.original.write_bytes(bytes(SIZE))
+    by_shared_pointer = START + 3 * 4 * PIECE
+    with mpich.original.open("rb+") as other, ThreadPoolExecutor() as threads:
+        fcntl.lockf(other, fcntl.LOCK_EX)
+        job = threads.submit(mpich.run, "close", *steps, ranks=2)
+        joining = False
+        while not joining and not job.done():
+            outs = set(mpich.directory.glob("*/rank.*")) - earlier
+            joining = any("-- joining" in path.read_text() for path in outs)
+            time.sleep(0.01)
+        time.sleep(0.2)
+        other.write(bytes(by_shared_pointer))
+        other.seek(PIECE, os.SEEK_CUR)
+        other.write(bytes(SIZE - by_shared_pointer - PIECE))
+        other.flush()
+        fcntl.lockf(other, fcntl.LOCK_UN)
+        _, reports = job.result()
+    assert mpich.original.read_bytes() == native
+    assert "shared file pointer" in reasons(reports)
+
+
+def test_h06_nonblocking_collectives_follow_those_of_the_library(case: Case) -> None:
+    reports = case.compare("open-both", "following", "visible", "joining", "close")
+    assert "nonblocking or split collective after a write by the MPI library" in reasons(reports)
+    assert total(reports, "redirected") > 0
+
+
 def test_h01_a_rank_reads_what_it_has_written(case: Case) -> None:
     reports = case.compare("open-both", "strided", "own-reads", "twice", "own-reads", "collective", "read-all", "close")
     assert total(reports, "redirected") > 0

@@ -382,10 +382,24 @@ static int write_pieces(const struct writer *writer, const struct view_range *ra
     return error;
 }
 
+/* The bytes of the original that a call may write to. */
+static void span_of_call(const struct io_call *call, int64_t *low, int64_t *high)
+{
+    struct view_range range;
+    struct typemap_cursor cursor;
+    *low = call->bytes == 0 ? INT64_MAX : 0;
+    *high = call->bytes == 0 ? 0 : INT64_MAX;
+    if (call->bytes == 0 || view_range_of(call, &range) != NULL)
+        return;
+    typemap_cursor_init(&cursor, range.view, range.displacement, range.position);
+    *low = typemap_cursor_next(&cursor, 1).offset;
+    *high = view_range_last(&range) + 1;
+}
+
 /* Writes the pieces of a rank's collective call. False: they are not known. RATIONALE: the MPI library's independent
  * call may sieve them: it reads the bytes between them, where other ranks write at the same time, and writes them
  * again. Its locks keep the ranks of other nodes out only where the file system has such locks (not Lustre with
- * localflock, nor NFS with nolock). */
+ * localflock, nor NFS with nolock). The lock keeps the pieces out of what another rank sieves at the same time. */
 static bool write_only_pieces(struct io_call *call, int *rc)
 {
     const struct writer *writer = writer_of(call->handle);
@@ -394,7 +408,11 @@ static bool write_only_pieces(struct io_call *call, int *rc)
     if (writer->ranks == 1 || call->refused || call->bytes <= 0 || view_range_of(call, &range) != NULL
         || result_fits(call) != NULL || !memory_of(call, &memory))
         return false;
+    int64_t low, high;
+    span_of_call(call, &low, &high);
+    const bool locked = lock_original(writer, low, high);
     const int error = write_pieces(writer, &range, call->buffer, memory);
+    unlock_original(writer, low, high, locked);
     typemap_release(memory);
     *rc = writer_raise(call->handle, error);
     return error != 0 || result_set(call);
@@ -589,20 +607,6 @@ static bool write_alone(struct io_call *call, const char **why)
     return done;
 }
 
-/* The bytes of the original that a call may write to. */
-static void span_of_call(const struct io_call *call, int64_t *low, int64_t *high)
-{
-    struct view_range range;
-    struct typemap_cursor cursor;
-    *low = call->bytes == 0 ? INT64_MAX : 0;
-    *high = call->bytes == 0 ? 0 : INT64_MAX;
-    if (call->bytes == 0 || view_range_of(call, &range) != NULL)
-        return;
-    typemap_cursor_init(&cursor, range.view, range.displacement, range.position);
-    *low = typemap_cursor_next(&cursor, 1).offset;
-    *high = view_range_last(&range) + 1;
-}
-
 /* To be called before all ranks make the MPI library's collective call. Makes a write-back if the
  * call may touch redirected bytes. RATIONALE: the library may read bytes of the original between
  * those of the ranks, and write them again after a rank that has finished the call has written back
@@ -654,13 +658,16 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
 /* A nonblocking or split collective write, which cannot wait for the other ranks. RATIONALE: all
  * ranks must take the same way. The MPI library's collective call may, until all ranks have
  * completed it, write again what it read between their bytes, over the redirected bytes of another
- * rank. So a rank that cannot redirect writes independently. */
+ * rank. So a rank that cannot redirect writes independently, but not while another may still be in
+ * an earlier collective call of the MPI library. */
 static bool write_joining(struct io_call *call, int *rc, const char **why)
 {
     struct writer *writer = writer_of(call->handle);
     struct prepared_write write;
-    *why = call->handle->atomic ? "atomic mode" : "nonblocking or split collective that the replicas do not cover";
-    if (!writer->joins || call->handle->atomic || call->bytes < 0 || call->position < 0)
+    *why = call->handle->atomic ? "atomic mode"
+        : writer->library_wrote        ? "nonblocking or split collective after a write by the MPI library"
+                                : "nonblocking or split collective that the replicas do not cover";
+    if (!writer->joins || writer->library_wrote || call->handle->atomic || call->bytes < 0 || call->position < 0)
         return false;
     call->joins = true;
     const char *mine = prepare(call, &write);
@@ -701,7 +708,9 @@ bool redirector_write(struct io_call *call, int *rc)
     } else if (call->flags & (CALL_NONBLOCKING | CALL_SPLIT)) {
         done = write_joining(call, rc, &why);
     } else {
-        done = write_together(call, rc, &why) || (*rc = writer_raise(call->handle, write_back_overlap(call))) != 0;
+        done = write_together(call, rc, &why);
+        writer->library_wrote = writer->library_wrote || (!done && writer->ranks > 1);
+        done = done || (*rc = writer_raise(call->handle, write_back_overlap(call))) != 0;
     }
     if (measured && done)
         cache_gain_wait_ends(writer->gain);
@@ -740,6 +749,7 @@ void redirector_viewed(struct file_handle *handle)
     int64_t mine = view_is_covered(handle) && !writer->judges, all;
     int error = errno;
     writer->joins = agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
+    writer->library_wrote = false;
     errno = error;
 }
 

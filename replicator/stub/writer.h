@@ -41,6 +41,7 @@ struct writer {
     int rank, ranks;
     struct agreement agreement;
     bool joins;           /* nonblocking and split collectives: each rank writes alone, then joins with no bytes */
+    bool library_wrote;   /* of several ranks: in this view the MPI library made a blocking collective write */
     int **components;     /* [target->replica_count][servers] descriptors; NULL: not used */
     pthread_mutex_t mutex; /* of all that follows: calls of other threads wait for a write-back */
     bool passing;         /* a collective write that is measured was left to the MPI library */

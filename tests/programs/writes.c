@@ -203,6 +203,22 @@ static void joining(void)
     MPI_Type_free(&type);
 }
 
+/* A nonblocking collective write after a blocking one of bytes behind the pattern, in the same view. */
+static void following(void)
+{
+    MPI_Status status;
+    MPI_Request request;
+    MPI_Datatype type = holes(PIECE);
+    column_view(rank % 4);
+    MPI_File_write_at_all(file, ROWS * PIECE / 4, fresh(), rank < 4 ? 1 : 0, type, &status);
+    note("write_at_all", MPI_SUCCESS, &status, 0);
+    MPI_File_iwrite_at_all(file, 0, fresh(), rank < 4 ? 1 : 0, type, &request);
+    MPI_Wait(&request, &status);
+    note("iwrite_at_all", MPI_SUCCESS, &status, 0);
+    whole_view();
+    MPI_Type_free(&type);
+}
+
 /* All columns of a row by one call. */
 static void rows(void)
 {
@@ -533,7 +549,8 @@ int main(int argc, char **argv)
         {"ordered", ordered}, {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"leave", leave},
         {"limit", limit}, {"stop", stop_writer}, {"abort", abort_job}, {"alone", alone}, {"together", together},
         {"close-in-turn", close_in_turn}, {"crossed", crossed}, {"hold", hold}, {"outlived", outlived},
-        {"joining", joining}, {"around", around}, {"around-later", around_later}, {"atomic", atomic},
+        {"joining", joining}, {"following", following}, {"around", around}, {"around-later", around_later},
+        {"atomic", atomic},
         {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
     };
     char name[4096];
