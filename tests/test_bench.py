@@ -188,6 +188,7 @@ def test_a_cache_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
+@pytest.mark.thorough
 def test_an_ssd_cache_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     """A wrong byte, or a program that fails, would fail the benchmark."""
     if obstacle():
