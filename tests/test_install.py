@@ -129,10 +129,12 @@ def test_a_public_function_whose_extra_is_missing_says_so() -> None:
 
 
 def test_the_recipes_of_other_installers_have_the_package_s_requirements() -> None:
-    """With their oldest versions, and the names that conda-forge and Spack give the packages."""
+    """With their oldest versions, and the names that conda-forge and Spack give the packages. EasyBuild has one version
+    of each, most in bundles that the recipe names."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     conda = (REPOSITORY / "packaging/conda/recipe.yaml").read_text()
     spack = (REPOSITORY / "packaging/spack/packages/py_pdla/package.py").read_text()
+    (easybuild,) = (REPOSITORY / "packaging/easybuild").glob(f"pdla-{pdla.__version__}-*.eb")
     core, extras = project["dependencies"], project["optional-dependencies"]
     for package in [*core, *extras["plan"], *extras["report"]]:
         if match := re.match(r"([\w-]+)>=([\d.]+)", package):
@@ -142,7 +144,9 @@ def test_the_recipes_of_other_installers_have_the_package_s_requirements() -> No
             # Spack's newest google-crc32c is older.
             least = "1.3" if name == "google-crc32c" else least.removesuffix(".0")
             assert f'"py-{name}@{least}:"' in spack
+            assert re.search(rf"\b{name}\b", easybuild.read_text(), re.IGNORECASE)
     assert f'version: "{pdla.__version__}"' in conda
+    assert f"version = '{pdla.__version__}'" in easybuild.read_text()
 
 
 @pytest.mark.skipif(not Path("/usr/share/modules/init/sh").exists(), reason="environment-modules is not installed")
