@@ -26,6 +26,7 @@ from pdla.replicator.journals import paths_in, read_journal
 from tests.support.counted_disk import Disk
 from tests.support.handmade_maps import Replica, write_map, write_places
 from tests.support.mpi import (
+    GCC,
     REPOSITORY,
     Mpi,
     available_mpis,
@@ -317,6 +318,32 @@ def test_h02_a_part_that_is_not_redirected_waits_for_others_that_write_what_they
         _, reports = job.result()
     assert mpich.original.read_bytes() == native
     assert "shared file pointer" in reasons(reports)
+
+
+def test_h02_a_lock_moves_on_with_the_writes_and_waits_once_at_most(tmp_path: Path) -> None:
+    """Somebody holds a lock far behind the first writes, and does not let go."""
+    program, file, mib = tmp_path / "locks_unit", tmp_path / "file", 1 << 20
+    sources = [REPOSITORY / "tests/programs/locks_unit.c", REPOSITORY / "replicator/stub/locks.c"]
+    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", "-o", program, *sources], check=True)
+    file.write_bytes(b"")
+    writes = [(10, 100), (200, 300), (8 * mib, 8 * mib + 1), (13 * mib, 18 * mib), (19 * mib + 5, 19 * mib + 6)]
+    with file.open("rb+") as other:
+        fcntl.lockf(other, fcntl.LOCK_EX, mib, 9 * mib)
+        done = subprocess.run(
+            [program, file, str(20 * mib)],
+            input="".join(f"{low} {high}\n" for low, high in writes),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    windows = [
+        (10, 4 * mib + 10, 1),
+        (10, 4 * mib + 10, 1),
+        (8 * mib, 12 * mib, 0),
+        (13 * mib, 18 * mib, 1),
+        (19 * mib + 5, 20 * mib, 1),
+    ]
+    assert [tuple(map(int, line.split())) for line in done.stdout.splitlines()] == windows
 
 
 def test_h06_nonblocking_collectives_follow_those_of_the_library(case: Case) -> None:

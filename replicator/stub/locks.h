@@ -14,6 +14,21 @@ enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
  * the descriptor, which would keep them. */
 void lock_close(int fd);
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
+/* The same, but waits for two seconds. */
+bool lock_patiently(int fd, enum lock_kind, int64_t low, int64_t high);
+/* A lock that moves on with writes that ascend in a file. RATIONALE: an MPI library that sieves locks
+ * one block after another without a pause between them. A lock of all bytes that are written would have to
+ * wait until it is done. */
+struct moving_lock {
+    int fd;
+    int64_t end;       /* of the last write */
+    int64_t low, high; /* what is locked, or would be; empty at first */
+    bool locked;
+    bool given_up;     /* a wait took too long; there are no more */
+};
+/* To be called before bytes [low, high) are written, and after the last write. */
+void moving_lock_reach(struct moving_lock *, int64_t low, int64_t high);
+void moving_lock_leave(struct moving_lock *);
 /* Whether another lock would make lock_bytes() fail; `unknown` if the file system does not answer. */
 bool lock_held(int fd, enum lock_kind, int64_t low, int64_t high, bool unknown);
 /* lock_abandoned() opens the journals' lock file again and marks, until that descriptor is closed,

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cache.h"
@@ -27,8 +26,6 @@ enum {
     BATCH_PIECES = 1 << 16,
     AHEAD_BYTES = 8 << 20, /* of the original, fetched before they are written to, twice */
     SHARE_GRAIN = 1 << 20, /* RATIONALE: ranks write to different blocks of the original on any file system */
-    LOCK_PAUSE_NS = 1000000,
-    LOCK_TRIES = 2000
 };
 
 /* The entries of a journal. NULL: out of memory. */
@@ -60,6 +57,7 @@ struct chunk {
 
 struct batch {
     struct writer *writer;
+    struct moving_lock lock;
     char *memory;
     struct chunk *chunks;
     size_t count;
@@ -76,7 +74,7 @@ static int by_offset(const void *one, const void *other)
 
 static bool batch_start(struct batch *batch, struct writer *writer)
 {
-    *batch = (struct batch){.writer = writer, .low = writer->low, .high = writer->high};
+    *batch = (struct batch){.writer = writer, .lock = {.fd = writer->fd}, .low = writer->low, .high = writer->high};
     batch->memory = malloc(BATCH_BYTES);
     batch->chunks = malloc(BATCH_PIECES * sizeof *batch->chunks);
     return batch->memory != NULL && batch->chunks != NULL;
@@ -151,19 +149,23 @@ static int batch_flush(struct batch *batch)
     size_t turn = 0, ahead = look_ahead(batch, &pages, 0);
     int error = fetch(batch);
     const char *memory = batch->memory;
+    const struct chunk *last = &batch->chunks[batch->count - 1];
+    batch->lock.end = last->offset + last->length;
     for (size_t first = 0, after; error == 0 && first < batch->count; first = after) {
         if (first == turn) {
             turn = ahead;
             ahead = look_ahead(batch, &pages, ahead);
         }
-        const int64_t length = span_end(batch, first, &after) - batch->chunks[first].offset;
+        const int64_t start = batch->chunks[first].offset, stop = span_end(batch, first, &after), length = stop - start;
+        moving_lock_reach(&batch->lock, start, stop);
         error = note_write(batch->writer);
         if (error == 0)
-            error = write_whole(batch->writer->fd, memory, length, batch->chunks[first].offset);
+            error = write_whole(batch->writer->fd, memory, length, start);
         memory += length;
         batch->requests++;
         batch->moved += error == 0 ? (uint64_t)length : 0;
     }
+    moving_lock_leave(&batch->lock);
     batch->count = 0;
     batch->bytes = 0;
     return error;
@@ -314,15 +316,7 @@ void original_end(struct file_handle *handle)
 
 bool lock_original(const struct writer *writer, int64_t low, int64_t high)
 {
-    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-    for (int tries = 0; low < high && tries < LOCK_TRIES; tries++) {
-        if (lock_bytes(writer->fd, LOCK_ALONE, low, high))
-            return true;
-        if (errno != EAGAIN && errno != EACCES)
-            return false;
-        nanosleep(&pause, NULL);
-    }
-    return false;
+    return low < high && lock_patiently(writer->fd, LOCK_ALONE, low, high);
 }
 
 void unlock_original(const struct writer *writer, int64_t low, int64_t high, bool locked)
@@ -343,11 +337,9 @@ int write_back_journal(struct file_handle *handle, struct journal *journal, int6
     batch.low = low;
     batch.high = high;
     original_begin(handle);
-    bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = add_ranges(&batch, ranges, count);
     error = end_batch(&batch, error);
-    unlock_original(writer, low, high, locked);
     original_end(handle);
     if (error == 0)
         journal_clear(journal);
@@ -499,11 +491,9 @@ static int write_back_share(struct file_handle *handle, const struct range *mine
         high = writer->high;
     }
     original_begin(handle);
-    bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = all != NULL ? add_share(&batch, all, merged, low, high) : add_ranges(&batch, mine, count);
     error = end_batch(&batch, error);
-    unlock_original(writer, low, high, locked);
     original_end(handle);
     free(all);
     return error;
@@ -594,11 +584,9 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
     replicas_mark(handle, low, high);
     share(writer, &low, &high);
     original_begin(handle);
-    bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = add_share(&batch, ranges, ranges_merge(ranges, count), low, high);
     error = end_batch(&batch, error);
-    unlock_original(writer, low, high, locked);
     original_end(handle);
     return agree_error(writer, error);
 }

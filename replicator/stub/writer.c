@@ -9,6 +9,7 @@
 #include "collective_consensus.h"
 #include "critical_requests.h"
 #include "exchange.h"
+#include "locks.h"
 #include "mover.h"
 #include "node_home.h"
 #include "node_peers.h"
@@ -360,12 +361,13 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
     return true;
 }
 
-/* Writes the pieces of a range to the original, and nothing between them. 0 or an errno. */
+/* Writes the pieces of a range to the original, and nothing between them, while nobody sieves there. 0 or an errno. */
 static int write_pieces(const struct writer *writer, const struct view_range *range, const char *buffer,
                         const struct typemap *memory)
 {
     struct typemap_cursor file, source;
     struct extent piece = {0}, part = {0, memory == NULL ? range->bytes : 0};
+    struct moving_lock lock = {.fd = writer->fd, .end = view_range_last(range) + 1};
     int error = 0;
     typemap_cursor_init(&file, range->view, range->displacement, range->position);
     if (memory != NULL)
@@ -374,32 +376,20 @@ static int write_pieces(const struct writer *writer, const struct view_range *ra
         piece = piece.length > 0 ? piece : typemap_cursor_next(&file, left);
         part = part.length > 0 ? part : typemap_cursor_next(&source, left);
         const int64_t length = piece.length < part.length ? piece.length : part.length;
+        moving_lock_reach(&lock, piece.offset, piece.offset + length);
         error = write_whole(writer->fd, buffer + part.offset, length, piece.offset);
         piece = (struct extent){piece.offset + length, piece.length - length};
         part = (struct extent){part.offset + length, part.length - length};
         left -= length;
     }
+    moving_lock_leave(&lock);
     return error;
-}
-
-/* The bytes of the original that a call may write to. */
-static void span_of_call(const struct io_call *call, int64_t *low, int64_t *high)
-{
-    struct view_range range;
-    struct typemap_cursor cursor;
-    *low = call->bytes == 0 ? INT64_MAX : 0;
-    *high = call->bytes == 0 ? 0 : INT64_MAX;
-    if (call->bytes == 0 || view_range_of(call, &range) != NULL)
-        return;
-    typemap_cursor_init(&cursor, range.view, range.displacement, range.position);
-    *low = typemap_cursor_next(&cursor, 1).offset;
-    *high = view_range_last(&range) + 1;
 }
 
 /* Writes the pieces of a rank's collective call. False: they are not known. RATIONALE: the MPI library's independent
  * call may sieve them: it reads the bytes between them, where other ranks write at the same time, and writes them
  * again. Its locks keep the ranks of other nodes out only where the file system has such locks (not Lustre with
- * localflock, nor NFS with nolock). The lock keeps the pieces out of what another rank sieves at the same time. */
+ * localflock, nor NFS with nolock). */
 static bool write_only_pieces(struct io_call *call, int *rc)
 {
     const struct writer *writer = writer_of(call->handle);
@@ -408,11 +398,7 @@ static bool write_only_pieces(struct io_call *call, int *rc)
     if (writer->ranks == 1 || call->refused || call->bytes <= 0 || view_range_of(call, &range) != NULL
         || result_fits(call) != NULL || !memory_of(call, &memory))
         return false;
-    int64_t low, high;
-    span_of_call(call, &low, &high);
-    const bool locked = lock_original(writer, low, high);
     const int error = write_pieces(writer, &range, call->buffer, memory);
-    unlock_original(writer, low, high, locked);
     typemap_release(memory);
     *rc = writer_raise(call->handle, error);
     return error != 0 || result_set(call);
@@ -605,6 +591,20 @@ static bool write_alone(struct io_call *call, const char **why)
     if (call->bytes != 0)
         typemap_release(write.memory);
     return done;
+}
+
+/* The bytes of the original that a call may write to. */
+static void span_of_call(const struct io_call *call, int64_t *low, int64_t *high)
+{
+    struct view_range range;
+    struct typemap_cursor cursor;
+    *low = call->bytes == 0 ? INT64_MAX : 0;
+    *high = call->bytes == 0 ? 0 : INT64_MAX;
+    if (call->bytes == 0 || view_range_of(call, &range) != NULL)
+        return;
+    typemap_cursor_init(&cursor, range.view, range.displacement, range.position);
+    *low = typemap_cursor_next(&cursor, 1).offset;
+    *high = view_range_last(&range) + 1;
 }
 
 /* To be called before all ranks make the MPI library's collective call. Makes a write-back if the
