@@ -287,6 +287,7 @@ def place(ceph: Ceph, folder: Path, tmp_path: Path) -> Place:
     return Place(folder, tmp_path)
 
 
+@pytest.mark.thorough
 def test_an_osd_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Place):
     with ceph.halted("osd2"):  # so that the build is not over before
         build = place.replicate()
@@ -302,6 +303,7 @@ def test_an_osd_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Pla
     ceph.until(place.is_collected)
 
 
+@pytest.mark.thorough
 def test_a_metadata_server_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Place):
     with ceph.halted("osd2"):
         build = place.replicate(grace=2.0)

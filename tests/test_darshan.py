@@ -287,6 +287,7 @@ def test_analyze_prints_counters_and_how_to_get_a_trace(pdla: Launching) -> None
 
 
 @pytest.mark.parametrize("size", range(16, 1400, 173))
+@pytest.mark.thorough(2)
 def test_analyze_refuses_a_cut_log_in_one_line(tmp_path: Path, size: int) -> None:
     (tmp_path / "run.darshan").write_bytes(EXAMPLE.read_bytes()[:size])
     with pytest.raises(FormatError, match=r"run\.darshan is cut short or damaged: ") as caught:

@@ -682,6 +682,7 @@ def tries(case: Case, *steps: str, ranks: int = 4) -> tuple[str, list[dict[str, 
 
 
 @pytest.mark.parametrize("how", ["o", "r", "O"])
+@pytest.mark.thorough(1)
 def test_storage_that_does_not_answer_is_asked_once_by_each_rank_and_then_by_nobody(
     gone: Case, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

@@ -197,6 +197,7 @@ def check(place: Place, done: int, begun: int) -> None:
 
 @pytest.mark.parametrize("kind", ["sync", "close"])
 @pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.thorough(4)
 def test_h32_after_a_kill_sync_writes_back_what_was_acknowledged(either: Place, seed: int, kind: str) -> None:
     done, begun = run_and_kill(either, seed, kind, "close")
     rows = write_back(either.catalog)
@@ -208,6 +209,7 @@ def test_h32_after_a_kill_sync_writes_back_what_was_acknowledged(either: Place, 
 
 
 @pytest.mark.parametrize("seed", range(KILLS // 2))
+@pytest.mark.thorough(2)
 def test_h32_after_a_kill_a_lease_keeps_what_was_closed(either: Place, seed: int) -> None:
     done, begun = run_and_kill(either, seed, "close", "lease")
     rows = write_back(either.catalog)

@@ -64,6 +64,7 @@ def _fits(refused: str) -> bool:
     return not refused.startswith("needs ") and "grain" not in refused
 
 
+@pytest.mark.thorough
 def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
     """Those of the cost model alone may take twice as long as the best."""
     ratios, alone = [], []
