@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -273,6 +273,15 @@ def test_h02_a_collective_write_of_the_library_around_redirected_bytes_does_not_
     assert "nonblocking or split collective that the replicas do not cover" in reasons(reports)
 
 
+def await_step(case: Case, step: str, earlier: set[Path], job: Future[Any]) -> None:
+    """Until a rank of the job has been in this step for a moment; ``earlier`` is what other jobs have printed."""
+    while not job.done():
+        if any(f"-- {step}" in path.read_text() for path in set(case.directory.glob("*/rank.*")) - earlier):
+            break
+        time.sleep(0.01)
+    time.sleep(0.2)
+
+
 def test_h02_write_back_waits_for_others_that_write_what_they_have_read(mpich: Case) -> None:
     mpich.run("native", "open-both", "strided", "close", ranks=2)
     native, earlier = mpich.original.read_bytes(), set(mpich.directory.glob("*/rank.*"))
@@ -280,12 +289,7 @@ def test_h02_write_back_waits_for_others_that_write_what_they_have_read(mpich: C
     with mpich.original.open("rb+") as other, ThreadPoolExecutor() as threads:
         fcntl.lockf(other, fcntl.LOCK_EX)
         job = threads.submit(mpich.run, "close", "open-both", "strided", "close", ranks=2)
-        closing = False
-        while not closing and not job.done():
-            outs = set(mpich.directory.glob("*/rank.*")) - earlier
-            closing = any("-- close" in path.read_text() for path in outs)
-            time.sleep(0.01)
-        time.sleep(0.2)
+        await_step(mpich, "close", earlier, job)
         other.write(bytes(SIZE))
         other.flush()
         fcntl.lockf(other, fcntl.LOCK_UN)
@@ -304,12 +308,7 @@ def test_h02_a_part_that_is_not_redirected_waits_for_others_that_write_what_they
     with mpich.original.open("rb+") as other, ThreadPoolExecutor() as threads:
         fcntl.lockf(other, fcntl.LOCK_EX)
         job = threads.submit(mpich.run, "close", *steps, ranks=2)
-        joining = False
-        while not joining and not job.done():
-            outs = set(mpich.directory.glob("*/rank.*")) - earlier
-            joining = any("-- joining" in path.read_text() for path in outs)
-            time.sleep(0.01)
-        time.sleep(0.2)
+        await_step(mpich, "joining", earlier, job)
         other.write(bytes(by_shared_pointer))
         other.seek(PIECE, os.SEEK_CUR)
         other.write(bytes(SIZE - by_shared_pointer - PIECE))

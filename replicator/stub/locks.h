@@ -8,13 +8,13 @@
 
 enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 
-/* Locks bytes [low, high) without waiting. False: another process, or another descriptor of this
- * one, has a lock in the way. */
 /* Closes a file (-1: none) with the locks of its descriptor. RATIONALE: the child of a fork has a copy of
  * the descriptor, which would keep them. */
 void lock_close(int fd);
+/* Locks bytes [low, high) without waiting. False: another process, or another descriptor of this
+ * one, has a lock in the way. */
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
-/* The same, but waits for two seconds. */
+/* The same, but waits for up to two seconds. */
 bool lock_patiently(int fd, enum lock_kind, int64_t low, int64_t high);
 /* A lock that moves on with writes that ascend in a file. RATIONALE: an MPI library that sieves locks
  * one block after another without a pause between them. A lock of all bytes that are written would have to
