@@ -665,7 +665,7 @@ static bool write_joining(struct io_call *call, int *rc, const char **why)
     struct writer *writer = writer_of(call->handle);
     struct prepared_write write;
     *why = call->handle->atomic ? "atomic mode"
-        : writer->library_wrote        ? "nonblocking or split collective after a write by the MPI library"
+        : writer->library_wrote ? "nonblocking or split collective after a write by the MPI library"
                                 : "nonblocking or split collective that the replicas do not cover";
     if (!writer->joins || writer->library_wrote || call->handle->atomic || call->bytes < 0 || call->position < 0)
         return false;
