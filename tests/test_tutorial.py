@@ -51,6 +51,7 @@ def followed(
         "PATH": f"{first}:{os.environ['PATH']}",
         "PDLA_HOME": str(directory.parent / "home"),
         "PDLA_CATALOG": "",
+        "PDLA_STEP_ASIDE": "",  # as readers have it, and no other test
         "PYTEST_ADDOPTS": "",  # a page shows what pytest prints
         **(variables or {}),
     }
@@ -60,7 +61,8 @@ def followed(
 @pytest.mark.timeout(400)
 def test_the_tutorial(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
-    assert followed(pages.DOCS / "tutorial.md", directory, programs) == 14
+    sources = {"~/pdla/": f"{pages.REPOSITORY}/"}
+    assert followed(pages.DOCS / "tutorial.md", directory, programs, replaced=sources) == 20
 
 
 def test_a_cache(directory: Path) -> None:
@@ -71,7 +73,7 @@ def test_a_cache(directory: Path) -> None:
 
 def test_a_cache_on_ssd_servers(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "mpicc")}
-    assert followed(pages.DOCS / "ssd-cache.md", directory, programs, replaced={"~/pdla": str(pages.REPOSITORY)}) == 7
+    assert followed(pages.DOCS / "ssd-cache.md", directory, programs, replaced={"~/pdla": str(pages.REPOSITORY)}) == 8
 
 
 def test_network_storage(directory: Path) -> None:
@@ -86,7 +88,7 @@ def test_network_storage(directory: Path) -> None:
 @pytest.mark.thorough
 def test_troubleshooting(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
-    assert followed(HOWTO / "troubleshooting.md", directory, programs) == 30
+    assert followed(HOWTO / "troubleshooting.md", directory, programs) == 31
 
 
 def test_launchers(directory: Path) -> None:

@@ -28,7 +28,10 @@ _PARSER = MarkdownIt("commonmark").enable("table")
 _UNSTABLE = [
     (re.compile(r"\bin [\d.]+ (us|ms|s)\b"), "in 1 s"),
     (re.compile(r"home in [\d,]+ requests?, [\d.]+ (ns|us|ms|s) of"), "home in 1 request, 1 s of"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "2026-01-01 00:00:00"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?"), "2026-01-01 00:00"),
+    # In pdla history, after the bytes, and after the hits of a run that had any.
+    (re.compile(r"(?<=iB) +(-|[\d.]+ m?s) +[\d.]+ m?s(?= +\d+%)"), " 1 s 1 s"),
+    (re.compile(r"(?<=\d\d%)( +-?[\d.]+ [mu]?s){2}"), " 1 s 1 s"),
     (re.compile(r"-{2,}"), "--"),
 ]
 
