@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdla.cli.options import Finite, Output, json_option, print_json, size
+from pdla.cli.options import IDLE_IO, IDLE_LOAD, Finite, Output, json_option, print_json, size
 from pdla.cli.replicate import built_json, built_line
 from pdla.cli.signals import stopping
 from pdla.errors import PdlaError
@@ -35,14 +35,14 @@ UNIT = Path(__file__).with_name("pdla-daemon.service")
 @click.option(
     "--idle-load",
     type=Finite(0, 1),
-    default=0.5,
+    default=IDLE_LOAD,
     show_default=True,
     help="Work only while other processes use at most this share of the processors.",
 )
 @click.option(
     "--idle-io",
     callback=size,
-    default="64M",
+    default=IDLE_IO,
     show_default=True,
     help="... and move at most so many bytes per second to and from this machine's disks.",
 )

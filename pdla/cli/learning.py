@@ -15,11 +15,9 @@ from pdla import config
 from pdla.autopilot import spool
 from pdla.cli.caching import RUNS
 from pdla.cli.launch import library
-from pdla.cli.options import json_option, print_json, say
+from pdla.cli.options import IDLE_IO, IDLE_LOAD, json_option, print_json, say
 from pdla.errors import CatalogError, PdlaError
-
-IDLE_LOAD, IDLE_IO = 0.5, 64 << 20
-"""As those of the daemon: in the background it is built only while others leave so much idle."""
+from pdla.units import parse_bytes
 
 
 def unusable() -> str:
@@ -123,7 +121,8 @@ def _learn(run: str | None, *, background: bool, as_json: bool | None) -> None:
         catalog = open_catalog()
     except CatalogError as error:
         raise PdlaError(f"the catalog {config.catalog_url()} cannot be used: {error}") from None
-    outcome = Learner(catalog, Gate(IDLE_LOAD, IDLE_IO) if background else None).learn(run)
+    gate = Gate(IDLE_LOAD, parse_bytes(IDLE_IO)) if background else None
+    outcome = Learner(catalog, gate).learn(run)
     spool.leave_trouble("; ".join(outcome.waits) if background else "")
     if as_json:
         print_json({"runs": outcome.runs, "built": outcome.built, "waits": list(outcome.waits)})

@@ -97,6 +97,9 @@ class Output(click.Path):
 
 NUMBER = click.IntRange(1, 2**63 - 1)
 """The id of a row of the catalog."""
+IDLE_LOAD, IDLE_IO = 0.5, "64M"
+"""Replicas are built in the background only while other processes use at most this share of the processors, and move
+at most so many bytes per second to and from this machine's disks."""
 
 old_bytes_option = click.option(
     "--old-bytes",
