@@ -20,6 +20,7 @@ import re
 import shutil
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ ORIGINAL = "original"
 RANKS = 4
 KEPT = 0.25
 """A remedy keeps its promise if it takes so much more or less than expected, at most, as a share of what it takes."""
+REQUESTS, REQUEST = 256, 16 * KiB
+"""So many synchronous writes of so many bytes tell what they take of a client."""
 VIEW = ("--useFileView", "--bufferSize", str(4 * MiB))
 
 
@@ -118,8 +121,27 @@ def on_heads(scratch: Path, size: int) -> Iterator[Opened]:
         for server in storage.servers["ssd"]:
             output_of(["mount", "-o", "remount,sync,nobarrier", server])
         opened = _opened(storage, "client_sync = true\n")
+        client = f"connect_seconds = {client_seconds(storage):.2g}\n"
+        opened = opened._replace(cluster=re.sub(r"connect_seconds = .*\n", client, opened.cluster))
         # They serve the nearest request first (seeking_disk/disk.c).
         yield opened._replace(cluster=re.sub(r"(\[pools\.\w+\]\n)", r'\1queue = "elevator"\n', opened.cluster))
+
+
+def client_seconds(storage: Directories) -> float:
+    """What a synchronous write takes longer than its device: for the client, the file system, and to notice the end."""
+    server, *_ = storage.servers["ssd"]
+    file = Path(server) / "client"
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
+    try:
+        os.write(descriptor, bytes(REQUESTS * REQUEST))  # writes to places without bytes write the journal, too
+        before, begin = storage.counted()["ssd0"], time.perf_counter()
+        for number in range(REQUESTS):
+            os.pwrite(descriptor, bytes(REQUEST), number * REQUEST)
+        seconds = time.perf_counter() - begin
+        return (seconds - storage.counted()["ssd0"].since(before).busy) / REQUESTS
+    finally:
+        os.close(descriptor)
+        file.unlink()
 
 
 @contextmanager

@@ -67,9 +67,14 @@ def test_what_a_node_has_in_its_page_cache_is_not_read_on_its_way_home() -> None
     assert found.moved["home"] == (0, 4 * COUNT * SIZE)  # and no page of the original is read first
 
 
-def test_on_synchronous_mounts_cache_files_are_laid_out_first() -> None:
-    once, twice = (run(CriticalWrites(), scattered(1), replace(STORAGE, client_sync=sync)) for sync in (False, True))
-    assert twice.slowest - once.slowest == pytest.approx(COUNT * (BEGIN + SIZE * BYTE))
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_on_synchronous_mounts_cache_files_are_laid_out_first(ranks: int) -> None:
+    """A MiB at a time: away from the bytes before, and back."""
+    once, twice = (
+        run(CriticalWrites(), scattered(ranks), replace(STORAGE, client_sync=sync)) for sync in (False, True)
+    )
+    written = -(-ranks // 2) * COUNT * SIZE
+    assert twice.slowest - once.slowest == pytest.approx(written * BYTE + written / MiB * 2 * BEGIN)
 
 
 def test_writes_that_save_less_than_their_way_home_are_not_cached() -> None:

@@ -15,9 +15,11 @@ from pdla.analyzers.analysis import analyze
 from pdla.findings import find
 from pdla.findings.draft import Draft
 from pdla.findings.finding import HARMED, KINDS, Finding, Prediction
+from pdla.findings.outlook import Outlook
 from pdla.findings.seen import Seen, union
 from pdla.layouts.config import load_cluster
-from pdla.simulator.verification import verified_plan
+from pdla.simulator.run import simulate
+from pdla.simulator.verification import AS_IT_IS, verified_plan
 from pdla.simulator.workload import from_trace
 from pdla.traces.file_views import View
 from pdla.traces.tables import DOUBTS, POSIX_COLUMNS, files_frame, records_frame
@@ -427,6 +429,15 @@ def test_the_time_of_opens_stays_whatever_the_remedy_brings() -> None:
     one = draft(seen, Prediction(0.2, 0.1, "a")).finding(seen)
     assert seen.seconds == pytest.approx(0.6)
     assert one.after == pytest.approx(0.4 + 0.1)
+
+
+def test_what_is_read_ahead_while_a_rank_is_late_is_not_gained() -> None:
+    reading = run(loop(200, lambda rank, i: (i * 4 + rank) * 64 * KiB, 64 * KiB))
+    ahead = replace(CLUSTER, client_cache=True, client_read_ahead=MiB)
+    planned = verified_plan(analyze(reading), ahead)
+    expected = Outlook(reading, planned, 800).replicas()
+    in_step = simulate(from_trace(reading), ahead, AS_IT_IS, planned).slowest
+    assert expected and expected.after == pytest.approx(in_step, rel=0.03)
 
 
 @pytest.mark.parametrize("ends", ["sync", "close"])

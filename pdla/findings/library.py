@@ -81,7 +81,7 @@ def _shared_pointers(seen: Seen, shared: Bools) -> Iterator[Draft]:
                 bars=_calls(seen, rows, "shared pointer", "other calls"),
                 remedy="Use explicit offsets (MPI_File_write_at): compute them once with MPI_Exscan of the sizes.",
                 sure="medium",
-                why="the time of these calls was measured, but some of it is needed with explicit offsets, too",
+                why="the time of these calls was measured; some of it is needed with explicit offsets, too",
             )
 
 

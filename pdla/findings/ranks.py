@@ -100,7 +100,7 @@ def _outliers(seen: Seen) -> Iterator[Draft]:
             yield Draft(
                 kind="straggler",
                 file=seen.path(group.file),
-                title=f"{number} of {len(far):,} {group.op}s take up to {seconds.max() / np.median(seconds):,.3g} "
+                title=f"{number} of {len(far):,} {group.op}s take up to {seconds.max() / np.median(seconds):,.0f} "
                 "times as long as the median one.",
                 lost=seen.spent(group.rows, share),
                 evidence=f"The longest takes {format_seconds(float(seconds.max()))}, the median "
@@ -112,7 +112,7 @@ def _outliers(seen: Seen) -> Iterator[Draft]:
                 remedy="Look at what the servers did at that time: other programs, a full cache that is written out, a "
                 "lock. The picture of the file shows when.",
                 sure="medium",
-                why="calls of this length were measured, but a single run does not say whether they recur",
+                why="calls of this length were measured in a single run, which does not say whether they recur",
             )
 
 

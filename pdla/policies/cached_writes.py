@@ -23,6 +23,9 @@ from pdla.policies.s4d import benefit_of
 PERIOD = 1.0
 """Seconds after which S4D-Cache brings home what was written (replicator/stub/node_home.c)."""
 
+LAID_OUT = 1 << 20
+"""Bytes of a cache file that are laid out at a time (replicator/stub/cache.c)."""
+
 
 class CachedWrites(Online):
     """A policy whose ``cached`` ranges of a request go to the cache file of its rank."""
@@ -140,15 +143,19 @@ def with_cache_files(cluster: Cluster, ranks: int) -> Cluster:
     """The storage with the cache files of so many processes on its SSD servers.
 
     Where a server has several, each write has a start-up: it does not go on where the one before ended. On synchronous
-    mounts that holds for each file, since it is laid out ahead, so that all bytes are written twice
-    (replicator/stub/cache.c).
+    mounts all bytes are written twice, since a file is laid out ahead, and that is a start-up there and one back each
+    time (replicator/stub/cache.c).
     """
     return replace(cluster, pools=tuple(_written(pool, cluster, ranks) for pool in cluster.pools))
 
 
 def _written(pool: Pool, cluster: Cluster, ranks: int) -> Pool:
-    if pool.kind != "ssd" or not (cluster.client_sync or ranks > pool.servers):
+    if pool.kind != "ssd":
         return pool
-    device = replace(pool.device, write_startup=((0, startup(pool, math.inf, "write")),))
-    times = 2 if cluster.client_sync else 1
-    return replace(pool, device=device, write_seconds_per_byte=times * pool.write_seconds_per_byte)
+    away = startup(pool, math.inf, "write")
+    if ranks > pool.servers:
+        pool = replace(pool, device=replace(pool.device, write_startup=((0, away),)))
+    if cluster.client_sync:
+        twice = 2 * (pool.write_seconds_per_byte + away / LAID_OUT)
+        pool = replace(pool, write_seconds_per_byte=twice)
+    return pool
