@@ -143,7 +143,7 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
         # Buffers begin at the same places in the shares of all aggregators. In a round some have nothing to do.
         begin = offsets(outer)
         place = np.concatenate((begin, begin + length - 1)) % domain // cluster.collective_buffer
-        aggregators = max(1, len(begin) // len(np.unique(place)))
+        aggregators = max(1, len(begin) // len(set(place.tolist())))
     side, rest = outermost(outer, aggregators)
     rounds = (*pattern.calls, *rest)
     cost = in_rounds(striped(cluster, pattern.op, first, rounds, side, length, 1, drift=False), cluster)

@@ -166,9 +166,10 @@ def striped(
         # Few rounds may all be on few servers. Many more say what share of all parts the busiest server has.
         more = offsets(split(rounds, max(BALANCE // len(side), 1))[1])
         at = (start + (more[:, None] + side).ravel()) // cluster.home_strip % servers
-        first = np.bincount(at, minlength=servers)
-        touched = sum(np.roll(first, place) for place in range(round(width)))
-        scale *= float(np.max(touched) / np.sum(touched)) * len(parts.server) / int(np.count_nonzero(own))
+        first, reach = np.bincount(at, minlength=servers), round(width)
+        before = np.append(0, np.cumsum(np.append(first, first)))
+        most = (before[reach:] - before[:-reach]).max()
+        scale *= float(most / (reach * len(at))) * len(parts.server) / int(np.count_nonzero(own))
     left = _left(pool, op, scale * float(bytes_[busy]))
     return Seen(
         clients=count(clients),

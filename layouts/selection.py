@@ -191,7 +191,10 @@ def _undominated(options: Sequence[Option], room: Mapping[str, int]) -> list[int
 
 
 def _fits(space: Mapping[str, int], room: Mapping[str, int]) -> bool:
-    return all(taken <= room.get(name, 0) for name, taken in space.items())
+    for name, taken in space.items():  # noqa: SIM110 (all() takes three times as long)
+        if taken > room.get(name, 0):
+            return False
+    return True
 
 
 def _combined(fixed: Sequence[int | None], solved: Mapping[int, int]) -> list[int | None]:
@@ -220,6 +223,8 @@ def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str
         for i in order:
             options, j = patterns[i], result[i]
             if j is not None:
+                if j == ranked[i][0]:
+                    continue
                 take(free, options[j].space, -1)
             result[i] = next((best for best in ranked[i] if best == j or _fits(options[best].space, free)), None)
             if (taken := result[i]) is not None:

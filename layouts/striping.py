@@ -58,19 +58,24 @@ def component_sizes(layout: Layout, size: int) -> list[int]:
     >>> component_sizes(Layout("hdd", 4, 2, (65536, 65536), 262144), 524288 + 10)
     [131082, 131072, 131072, 131072]
     """
-    whole, rest = divmod(size, layout.section)
-    row, last = divmod(whole, layout.groups)
+    sections, rest = divmod(size, layout.section)
+    row, last = divmod(sections, layout.groups)
     section_cycles = -(-layout.section // sum(layout.strips))
     full, cut = _ends(layout, layout.section), _ends(layout, rest)
-    sizes = []
-    for group in range(layout.groups):
-        rows = row + (group < last)
-        for strip, end, partial in zip(layout.strips, full, cut, strict=True):
-            if group == last and partial:
-                sizes.append(row * section_cycles * strip + partial)
-            else:
-                sizes.append((rows - 1) * section_cycles * strip + end if rows and end else 0)
-    return sizes
+
+    def group(rows: int) -> list[int]:
+        """The servers of a group with so many whole sections."""
+        return [
+            (rows - 1) * section_cycles * strip + end if rows and end else 0
+            for strip, end in zip(layout.strips, full, strict=True)
+        ]
+
+    before, after = group(row + 1), group(row)
+    partial = [
+        row * section_cycles * strip + end if end else held
+        for strip, end, held in zip(layout.strips, cut, after, strict=True)
+    ]
+    return before * last + partial + after * (layout.groups - last - 1)
 
 
 def _before(layout: Layout) -> tuple[int, ...]:

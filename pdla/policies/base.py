@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Protocol
 
@@ -19,11 +20,19 @@ Obstacle = Callable[[Pool, Layout, int], str]
 
 @dataclass(frozen=True)
 class Place:
-    """A wish: the candidate with this index should hold the pattern's bytes, because it saves so many seconds."""
+    """A wish: the candidate with this index should hold the pattern's bytes, because it saves so many seconds.
+
+    ``reason`` is the reason, or a function that words it: only that of the wish that is granted is worded.
+    """
 
     candidate: int
     gain: float
-    reason: str
+    reason: str | Callable[[], str]
+
+    @property
+    def why(self) -> str:
+        """The reason, in words."""
+        return self.reason if isinstance(self.reason, str) else self.reason()
 
 
 class Policy(Protocol):
@@ -61,11 +70,11 @@ class Replicate:
 
     def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
         """All candidates that save enough, in their order."""
-        original = candidates[0]
+        original, before = candidates[0], candidates[0].seconds
         for i, candidate in enumerate(candidates):
-            saved = original.seconds - candidate.seconds
-            if candidate.layout and saved > cluster.threshold_seconds and saved >= LEAST_GAIN * original.seconds:
-                yield Place(i, saved, _why(original, candidate))
+            saved = before - candidate.seconds
+            if candidate.layout and saved > cluster.threshold_seconds and saved >= LEAST_GAIN * before:
+                yield Place(i, saved, partial(_why, original, candidate))
 
 
 def _why(original: Candidate, candidate: Candidate) -> str:
