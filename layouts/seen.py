@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,29 @@ class Seen(NamedTuple):
     waits: bool = True
 
 
+class Sample(NamedTuple):
+    """The first ``requests`` of a pattern, in ``parts``; the rest is of the busiest server and its device.
+
+    Attributes:
+        own, bytes: its parts, and their bytes.
+        together: the most parts of a round on one server.
+        waits, moved: seconds of start-up, and bytes that the device moves.
+        steps: the sum over the rounds, each with its own busiest device, in seconds.
+        turns, follows: see ``Seen``.
+    """
+
+    requests: int
+    parts: int
+    own: int
+    bytes: float
+    together: int
+    waits: float
+    moved: float
+    steps: float
+    turns: float
+    follows: bool
+
+
 class Parts(NamedTuple):
     """Parts of requests in the order in which servers take them, server by server; arrays of the same length.
 
@@ -127,28 +151,76 @@ def striped(
 ) -> Seen:
     """The servers of the original, for requests of ``length`` bytes: each of ``clients`` makes one in every round.
 
-    The requests are cut at the strips, and each server has its own distances between the parts that it
-    gets (``_start_ups``). What the busiest server has to do stands for all. On a cluster with jitter, clients
-    ``drift`` apart, unless they wait for one another.
+    What the busiest server has to do in the first requests (``_sample``) stands for all. On a cluster with
+    jitter, clients ``drift`` apart, unless they wait for one another.
     """
     drift = drift and cluster.jitter_seconds > 0
     pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
     device, b = pool.device, seconds_per_byte(pool, op)
     few = split(clients, CLIENTS)[1]
     wide = min(servers, -(-length // cluster.home_strip))
-    time, side = offsets(split(rounds, max(SAMPLE // (wide * count(few)), 1))[1]), offsets(few)
+    early = split(rounds, max(SAMPLE // (wide * count(few)), 1))[1]
+    stream = runs(rounds, length)[1] if op == "read" and device.read_ahead else 0
+    cycle = cluster.home_strip * servers
+    sample = _sample(cluster, op, start % cycle, early, few, length, stream, drift)
+    share, width = count(rounds) * count(clients) / sample.requests, sample.parts / sample.requests
+    scale = share
+    if share > 1 and width < servers:
+        # Few rounds may all be on few servers. Many more say what share of all parts the busiest server has.
+        more = split(rounds, max(BALANCE // count(few), 1))[1]
+        scale *= _most(cluster, start, (*more, *few), round(width)) * sample.parts / sample.own
+    left = _left(pool, op, scale * sample.bytes)
+    return Seen(
+        clients=count(clients),
+        per_node=per_node,
+        rounds=count(rounds),
+        size=length,
+        width=width,
+        parts=scale * sample.own,
+        bytes=scale * sample.bytes,
+        together=sample.together * count(clients) / count(few),
+        startup=left * scale * sample.waits,
+        transfer=left * scale * sample.moved * b,
+        in_step=left * share * sample.steps,
+        handling=handling(cluster, pool, count(clients)),
+        channels=device.channels,
+        turns=sample.turns,
+        places=servers / max(width, 1.0),
+        follows=sample.follows,
+        waits=not (op == "write" and device.memory),
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _sample(
+    cluster: Cluster,
+    op: Op,
+    start: int,
+    rounds: tuple[Loop, ...],
+    clients: tuple[Loop, ...],
+    length: int,
+    stream: int,
+    drift: bool,
+) -> Sample:
+    """The first requests of a pattern, cut at the strips. Each server has its own distances (``_start_ups``).
+
+    ``stream`` is the length of what the pattern reads without a gap, however many rounds it has.
+    """
+    pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
+    reach, b = pool.device.read_ahead, seconds_per_byte(pool, op)
+    time, side = offsets(rounds), offsets(clients)
     begin = start + (time[:, None] + side).ravel()
     parts = _in_order(_cut(cluster, begin, length, len(side)), pool, op)
     waits, moved = _start_ups(cluster, op, parts, drift), parts.size
     places = begin[:: len(side)] // cluster.home_strip % servers
     turns, follows = len(places) / (1 + int(np.count_nonzero(places[1:] != places[:-1]))), False
-    if op == "read" and device.read_ahead:
-        ahead, stream = _read_ahead(parts, device.read_ahead, drift), runs(rounds, length)[1]
+    if op == "read" and reach:
+        ahead = _read_ahead(parts, reach, drift)
         follows = ahead.shared
         if stream > len(time) * length:
             # Streams that are longer than the sample: how they begin does not count.
-            follows = follows and stream < servers * device.read_ahead
-            waits = waits * parts.size / (parts.size + device.read_ahead)
+            follows = follows and stream < servers * reach
+            waits = waits * parts.size / (parts.size + reach)
         else:
             waits, moved = np.where(ahead.hit, 0.0, waits), np.where(ahead.hit, 0, parts.size + ahead.more)
         if not follows:
@@ -160,36 +232,27 @@ def striped(
     own = parts.server == busy
     seat = parts.turn * servers + parts.server
     steps = np.bincount(seat, work, len(time) * servers).reshape(-1, servers).max(axis=1)
-    share, width = count(rounds) * count(clients) / len(begin), len(parts.server) / len(begin)
-    scale = share
-    if share > 1 and width < servers:
-        # Few rounds may all be on few servers. Many more say what share of all parts the busiest server has.
-        more = offsets(split(rounds, max(BALANCE // len(side), 1))[1])
-        at = (start + (more[:, None] + side).ravel()) // cluster.home_strip % servers
-        first, reach = np.bincount(at, minlength=servers), round(width)
-        before = np.append(0, np.cumsum(np.append(first, first)))
-        most = (before[reach:] - before[:-reach]).max()
-        scale *= float(most / (reach * len(at))) * len(parts.server) / int(np.count_nonzero(own))
-    left = _left(pool, op, scale * float(bytes_[busy]))
-    return Seen(
-        clients=count(clients),
-        per_node=per_node,
-        rounds=count(rounds),
-        size=length,
-        width=width,
-        parts=scale * int(np.count_nonzero(own)),
-        bytes=scale * float(bytes_[busy]),
-        together=int(np.bincount(seat).max()) * count(clients) / len(side),
-        startup=left * scale * float(waits[own].sum()),
-        transfer=left * scale * float(moved[own].sum()) * b,
-        in_step=left * share * float(steps.sum()),
-        handling=handling(cluster, pool, count(clients)),
-        channels=device.channels,
+    return Sample(
+        requests=len(begin),
+        parts=len(parts.server),
+        own=int(np.count_nonzero(own)),
+        bytes=float(bytes_[busy]),
+        together=int(np.bincount(seat).max()),
+        waits=float(waits[own].sum()),
+        moved=float(moved[own].sum()),
+        steps=float(steps.sum()),
         turns=turns,
-        places=servers / max(width, 1.0),
         follows=follows,
-        waits=not (op == "write" and device.memory),
     )
+
+
+def _most(cluster: Cluster, start: int, requests: Sequence[Loop], width: int) -> float:
+    """The share of all parts that the busiest server has, if each request has one on ``width`` servers in a row."""
+    servers = cluster.home_servers
+    at = (start + offsets(requests)) // cluster.home_strip % servers
+    first = np.bincount(at, minlength=servers)
+    before = np.append(0, np.cumsum(np.append(first, first)))
+    return float((before[width:] - before[:-width]).max() / (width * len(at)))
 
 
 def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, server: int = 0) -> Seen:

@@ -163,7 +163,7 @@ def test_a_back_end_says_itself_that_its_clients_send_strip_by_strip(monkeypatch
     cluster = replace(CLUSTER, pools=(pool,))
     at_once = by_layout(apart, MiB, cluster)["original"].cost.startup
     monkeypatch.setattr(backend_class(pool.backend), "strip_by_strip", True)
-    singly = by_layout(apart, MiB, cluster)["original"].cost.startup
+    singly = by_layout(apart, MiB, replace(cluster, source="another"))["original"].cost.startup
     assert (at_once, singly) == pytest.approx((0.5 - 128 * 1024e-6, 3 * (0.5 - 64 * 1024e-6)))
 
 
