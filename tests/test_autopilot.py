@@ -239,17 +239,19 @@ def test_forget_leaves_the_replicas_that_others_use(mpich_runs: Runs) -> None:
 
 
 def test_forget_leaves_a_replica_that_was_there_before(mpich_runs: Runs) -> None:
-    """It was planned by hand from a trace that the catalog does not know; it is not the autopilot's."""
+    """It was built by hand after the run, from a trace that the catalog does not know; it is not the autopilot's."""
     pdla = mpich_runs.pdla
     trace, plan = pdla.directory / "hand.h5", pdla.directory / "plan.json"
     program = [mpich_runs.mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(mpich_runs.data)]
     command = [*mpich_runs.mpi.mpiexec, "-n", "4", *program, *map(str, SHAPE)]
-    pdla.run("trace", "-o", str(trace), "--", *command)
-    pdla.run("plan", str(trace), "--cluster", str(pdla.home / "cluster.toml"), "-o", str(plan))
-    pdla.run("replicate", str(plan))
-    mpich_runs.learn("--wait")
-    assert mpich_runs.kinds()[0] == "learned"
-    pdla.run("forget", "1")
+    with locked_by_a_daemon(pdla.home / "learning"):
+        mpich_runs.learn()
+        pdla.run("trace", "-o", str(trace), "--", *command)
+        pdla.run("plan", str(trace), "--cluster", str(pdla.home / "cluster.toml"), "-o", str(plan))
+        pdla.run("replicate", str(plan))
+        pdla.run("learn")
+    assert mpich_runs.kinds() == ["learned"]
+    assert "0 replicas removed" in pdla.run("forget", "1").stdout
     assert len(pdla.json("status", "--json")["replicas"]) == 1
 
 
