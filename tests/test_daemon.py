@@ -238,6 +238,7 @@ def test_the_log_names_what_failed(queued: Place, caplog: pytest.LogCaptureFixtu
 def test_sigterm_undoes_what_is_not_complete(queued: Place):
     with queued.start("--max-bandwidth", "1M") as daemon:
         wait_for(queued.files)
+        assert os.getpriority(os.PRIO_PROCESS, daemon.pid) == 19
         daemon.send_signal(signal.SIGTERM)
         _, log = daemon.communicate(timeout=30)
     assert daemon.returncode == 0
