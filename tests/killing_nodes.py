@@ -5,11 +5,14 @@ python -m tests.killing_nodes [ROUNDS] [SEED] [STAGE]...
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.killing_caches import SEEDS, content
@@ -17,10 +20,12 @@ from tests.support.loop_on_nodes import COUNT, PDLA, PIECE, START, WRITES_ONLY, 
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.node_cluster import node_cluster
 
-STEPS = ("write:0", "apart:3", "sync", "size", "write:1", "size", "nap:400")
+WRITTEN = ("write:0", "apart:3", "sync", "size", "write:1", "size")
+STEPS = (*WRITTEN, "nap:400")
 MODES = ("close", "lease", "e10", "e10 at the close", "e10 exchanged", "e10 deferred")
-AT_THE_CLOSE = ("e10 exchanged", "e10 deferred")
-"""Modes in which the node is killed also while the program closes the file, and while closed files come home."""
+AT_THE_CLOSE = {"e10 exchanged": (*WRITTEN, "until"), "e10 deferred": (*WRITTEN, "file:1", "until")}
+"""Modes in which the node is killed also while the program closes the file, and while closed files come home; and what
+the program does then."""
 CLOSING = " at its close"
 STAGES = ("trace", "analyze", "replicate", "daemon", *MODES, *(f"{mode}{CLOSING}" for mode in AT_THE_CLOSE))
 KILLED = 1
@@ -32,6 +37,7 @@ class Killing:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        (loop.cluster.upper / "1.result").touch()
         loop.run(*loop.writer(*WRITES_ONLY))
         self.wanted = loop.result
         assert loop.build("writes", *loop.writer(*WRITES_ONLY)) > 0
@@ -41,16 +47,38 @@ class Killing:
     def trace(self) -> Path:
         return self.loop.directory / "reads.h5"
 
-    def killed(self, *words: str | Path, ready: Callable[[], bool], seconds: float, node: int = 0) -> int:
-        """The exit code of a command on a node, if KILLED is killed so many seconds after it is ``ready``."""
+    def killed(
+        self, *words: str | Path, ready: Callable[[], bool], seconds: float, node: int = 0, held: bool = False
+    ) -> int:
+        """The exit code of a command on a node, if KILLED is killed so many seconds after it is ``ready``.
+
+        ``held``: from then on only the ranks of KILLED go on, and close the file, in which they wait for the others.
+        """
         job = self.loop.start(*words, node=node)
         until = time.monotonic() + 20
         while not ready() and job.poll() is None and time.monotonic() < until:
             time.sleep(0.002)
+        ranks = self.ranks() if held else []
+        for rank in ranks:
+            os.kill(rank, signal.SIGSTOP)
+        if held:
+            self.loop.cluster.nodes[KILLED].run("touch", self.end)
         time.sleep(seconds)
         self.loop.cluster.kill(KILLED)
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGCONT)
         self.loop.finish(job)
         return job.returncode
+
+    @property
+    def end(self) -> Path:
+        """The program waits for it before it closes the file. Only a node that made it is sure to see it."""
+        return self.loop.cluster.shared / "result.end"
+
+    def ranks(self) -> list[int]:
+        """The processes of the program on node 0."""
+        return [one for one in self.loop.cluster.members(0) if _words(one)[:1] == [str(self.loop.program)]]
 
     def round(self, stage: str, seconds: float, *, crashed: bool = False) -> str:
         """Kill the node at a stage, join it again, and check; what was seen, in a few words."""
@@ -131,13 +159,7 @@ class Killing:
 
     def on_node(self, verb: str) -> bool:
         """The node runs the verb."""
-        for process in self.loop.cluster.members(KILLED):
-            try:
-                if verb.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
-                    return True
-            except OSError:
-                continue
-        return False
+        return any(verb in _words(process) for process in self.loop.cluster.members(KILLED))
 
     def read(self) -> int:
         """Bytes of the reader that came from replicas; its bytes are those of the file."""
@@ -161,9 +183,13 @@ class Killing:
         loop.clear()
         self.forget()
         closing = stage.endswith(CLOSING)
-        words = (PDLA, "run", *loop.options(mode), "--", *loop.writer(*(STEPS[:-1] if closing else STEPS)))
-        code = self.killed(*words, ready=self.closes if closing else self.begun, seconds=seconds)
+        steps = AT_THE_CLOSE[mode] if closing else STEPS
+        words = (PDLA, "run", *loop.options(mode), "--", *loop.writer(*steps))
+        held = closing and mode == "e10 exchanged"
+        code = self.killed(*words, ready=self.closes if closing else self.begun, seconds=seconds, held=held)
+        assert code or not closing, "the program ended before the node was killed"
         self.restart(crashed)
+        loop.cluster.nodes[KILLED].run("rm", "-f", self.end)
         said = [path.read_text().split("\n") for path in self.outs()]
         for number in range(len(loop.cluster.nodes)):
             loop.finish(loop.start(PDLA, "sync", "--json", node=number))
@@ -188,6 +214,14 @@ class Killing:
         ranks, result = self.loop.ranks, self.loop.result
         rows = [START + ((place * COUNT + row) * ranks + rank) * PIECE for row in range(COUNT)]
         return b"".join(result[start : start + PIECE] for start in rows)
+
+
+def _words(process: int) -> list[str]:
+    """The command line of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
 
 
 def main(words: Sequence[str]) -> None:
