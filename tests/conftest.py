@@ -97,6 +97,7 @@ class Pdla:
     """The command line with its own PDLA_HOME and working directory."""
 
     timeout = 110.0  # seconds, of a test's 120
+    command: Sequence[str] = (PDLA,)
 
     def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:
         self.directory = directory
@@ -107,7 +108,7 @@ class Pdla:
 
     def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run ``pdla WORDS`` and expect an exit ``code``."""
-        command = [PDLA, *map(str, words)]
+        command = [*self.command, *map(str, words)]
         done = subprocess.run(
             command,
             cwd=self.directory,

@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -32,7 +34,7 @@ from pdla.layouts.budget import Budget
 from pdla.layouts.config import DEFAULT_FILE, load_budget
 from pdla.model import Loop, Signature
 from tests.conftest import REPOSITORY, Launching, Pdla
-from tests.support.mpi import Mpi, available_mpis, launching_pdla
+from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
 
 SHAPE = (16, 256, 1024)
 FILE_BYTES = 4 * math.prod(SHAPE)
@@ -222,6 +224,67 @@ def test_users_do_not_see_the_applications_of_others(tmp_path: Path) -> None:
         assert catalog.autopilot.decisions("me") == []
         with pytest.raises(PdlaError, match="there is no decision 1"):
             catalog.autopilot.decision("me", 1)
+
+
+class User(Pdla):
+    """A user of this machine with this uid, whose home is ``directory``. RATIONALE: may read where root has Python."""
+
+    def __init__(self, directory: Path, uid: int) -> None:
+        super().__init__(directory, {"HOME": str(directory)})
+        for name in ("PDLA_HOME", "XDG_DATA_HOME"):
+            self.environment.pop(name, None)
+        self.home = directory / ".local" / "share" / "pdla"
+        reads = [f"--{kind}-caps=-all,+dac_read_search" for kind in ("inh", "ambient")]
+        become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *reads]
+        may = os.geteuid() == 0 and shutil.which("setpriv")
+        if not may or subprocess.run([*become, "true"], capture_output=True, check=False).returncode != 0:
+            unavailable("becoming another user needs root and setpriv")
+        self.command = [*become, *super().command]
+        directory.mkdir()
+        os.chown(directory, uid, uid)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that all users may read."""
+    with tempfile.TemporaryDirectory(prefix="pdla-", dir="/tmp") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+def test_two_users_of_a_machine_have_own_applications_and_replicas(public: Path) -> None:
+    """Their catalogs are the default ones, in their homes. They read the same file, and share the pools."""
+    pools, data, cluster = public / "pools", public / "array.dat", public / "cluster.toml"
+    for name in ("hdd0", "ssd0", "ssd1"):
+        (pools / name).mkdir(parents=True)
+        (pools / name).chmod(0o1777)
+    data.write_bytes(bytes(FILE_BYTES))
+    cluster.write_text(CLUSTER.replace("home/pools", str(pools)))
+    mpi = available_mpis()[0].values[0]
+    program = [mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(data), *map(str, SHAPE)]
+    one, other = users = [User(public / name, uid) for name, uid in (("one", 1234), ("other", 1235))]
+
+    def learn(user: User) -> str:
+        words = ("run", "--learn", "--wait", "--cluster", str(cluster), "--", *mpi.mpiexec, "-n", "4", *program)
+        return user.run(*words).stderr
+
+    def known(user: User) -> tuple[int, int]:
+        """The numbers of applications and of replicas."""
+        applications, status = user.json("applications", "--json"), user.json("status", "--json")
+        return len(applications["applications"]), len(status["replicas"])
+
+    assert "nothing was redirected" in learn(one)
+    assert (known(one), known(other)) == ((1, 1), (0, 0))
+    assert "there is no application '1'" in other.run("history", "1", code=1).stderr
+    assert "there is no application '1'" in other.run("forget", "1", code=1).stderr
+    assert "nothing was redirected" in learn(other)
+    assert "16 MiB from replicas" in learn(one)
+    one.run("forget", "1")
+    assert (known(one), known(other)) == ((0, 0), (1, 1))
+    assert len(other.json("history", "1", "--json")["runs"]) == 1
+    assert "16 MiB from replicas" in learn(other)
+    private = [*(user.home for user in users), *pools.glob("*/pdla-replicas-*")]
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o700}
 
 
 def test_forget_leaves_the_replicas_that_others_use(mpich_runs: Runs) -> None:

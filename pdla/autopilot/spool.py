@@ -47,6 +47,13 @@ def directory() -> Path:
     return config.home() / "learning"
 
 
+def made_directory() -> Path:
+    """``directory()``, made if it is not there. Other users can look neither into it nor into ``PDLA_HOME``."""
+    config.home().mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory().mkdir(exist_ok=True, mode=0o700)
+    return directory()
+
+
 def traces() -> Path:
     """Where the traces of learned runs are."""
     return directory() / "traces"
@@ -107,7 +114,8 @@ def recording(
         raise PdlaError("learning is paused (pdla resume ends that)")
     path = directory() / run
     try:
-        path.mkdir(parents=True, mode=0o700)
+        made_directory()
+        path.mkdir(mode=0o700)
         if shutil.disk_usage(path).free < FREE_BYTES:
             raise PdlaError(f"less than {format_bytes(FREE_BYTES)} are free in {directory()}")
         if waiting_bytes() > SPOOL_BYTES:
@@ -177,7 +185,8 @@ def _is_its_turn(command: Sequence[str]) -> bool:
 
 
 def _made(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made_directory()
+    path.parent.mkdir(exist_ok=True, mode=0o700)
     return path
 
 

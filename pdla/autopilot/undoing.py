@@ -117,9 +117,8 @@ def find_application(catalog: Catalog, which: str) -> AutopilotApplication:
 
 def pause() -> None:
     """From now on nothing is recorded, learned and built."""
-    path = spool.pause_file()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.touch()
+    spool.made_directory()
+    spool.pause_file().touch()
 
 
 def resume() -> None:

@@ -25,7 +25,7 @@ def unusable() -> str:
     if library() is None:
         return "libpdla.so is missing: pdla was installed without a C compiler"
     try:
-        spool.directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        spool.made_directory()
     except OSError as error:
         return f"cannot use {spool.directory()}: {error.strerror}"
     return "" if os.access(spool.directory(), os.W_OK | os.X_OK) else f"cannot write into {spool.directory()}"
