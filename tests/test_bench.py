@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from benchmarks.contestants import Run, bytes_of, fill
 from benchmarks.doc_tables import placed, tables
 from benchmarks.drift import Times
 from benchmarks.loop_devices import attachments
+from benchmarks.month import applications, schedule
 from benchmarks.seeking import Model, compile_heads, seeking_obstacle, serve
 from benchmarks.ssd_cache import full
 from benchmarks.ssd_cache_plots import FIGURES, draw, gains
@@ -479,3 +481,14 @@ def test_a_call_is_late_beyond_the_shortest_pause_of_the_run() -> None:
     assert Times(begins, begins + np.array([0, 1, 0])).late.tolist() == [[1, 0], [1, 3]]
     assert times.apart == 0
     assert Times(begins[:, 1:], begins[:, 1:]).apart == 1.5
+
+
+def test_in_a_month_each_application_runs_in_all_its_versions_one_after_the_other() -> None:
+    those = applications(32 << 20)
+    runs = schedule(those, 20, random.Random(1))
+    assert len(those) == len({one.name for one in those}) == 12
+    assert [number for number, _ in runs] != sorted(number for number, _ in runs), "they take turns"
+    for number, one in enumerate(those):
+        made = [case for other, case in runs if other == number]
+        assert 10 <= len(made) <= 30
+        assert [case for i, case in enumerate(made) if i == 0 or case != made[i - 1]] == list(one.versions)

@@ -1,0 +1,208 @@
+"""A month of twelve applications that drift, natively and with pdla run --learn: docs/autopilot.md.
+
+    python -m benchmarks.month [--rounds 20] [--amount 32M] [--only 'IOR*'] [--smoke] [--list]
+
+Each application runs about --rounds times (half as often to 1.5 times), all in one random order, on disks that seek.
+Most change their pattern once or twice. Each run is made natively and, at once after or before it, with --learn, whose
+learning is waited for and counted as background work. This prints a line for each application, and for all of them, and
+adds the rows to build/bench.json. The learned runs share one home with the limits of its cluster.toml. It needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import cases
+from benchmarks.bench import failures_noted
+from benchmarks.cases import Case
+from benchmarks.chosen import is_chosen, list_chosen, options_of
+from benchmarks.cleanup import workspace
+from benchmarks.contestants import BINARIES, SHARED_PROCESSORS, compile_programs, fill
+from benchmarks.processes import end_on_signals, output_of
+from benchmarks.results import add_rows, row
+from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
+from benchmarks.ssd_cache_runs import make_synchronous
+from pdla.layouts.config import load_cluster
+from pdla.replicator.backends.base import folder_in
+from pdla.units import KiB, MiB
+
+SEED = 1
+GAIN = 3.0
+"""So many times less time in I/O than natively."""
+SLOWER = 1.03
+"""No run may take longer, as a multiple of the native one."""
+
+
+@dataclass
+class Application:
+    """A program whose pattern changes: ``versions`` in their order; and what its runs took, in seconds of I/O."""
+
+    name: str
+    versions: tuple[Case, ...]
+    native: list[float] = field(default_factory=list)
+    learned: list[float] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its file."""
+        return max(one.size for one in self.versions)
+
+    @property
+    def ratios(self) -> list[float]:
+        """Of each run, what it took with pdla as a multiple of what it took natively."""
+        return [own / other for own, other in zip(self.learned, self.native, strict=True)]
+
+
+def applications(amount: int) -> list[Application]:
+    """Twelve of them, that access about so many bytes; two have nothing to gain, and two write."""
+
+    def cube(points: int) -> int:
+        return round(points ** (1 / 3)) // 16 * 16
+
+    strided, nested, tiles = cases.ior_strided, cases.pio_nested, cases.tile_io
+    return [
+        Application("IOR, 64 KiB, then 128 KiB", (strided(amount, 64 * KiB, 4), strided(amount, 128 * KiB, 4))),
+        Application("IOR, 16 KiB", (strided(amount // 4, 16 * KiB, 4),)),
+        Application("IOR, 256 KiB, 8 ranks, then 4", (strided(amount, 256 * KiB, 8), strided(amount, 256 * KiB, 4))),
+        Application("IOR, mixed", (cases.ior_mixed(amount, 4),)),
+        Application("IOR, in order", (cases.ior_segmented(amount, MiB, 4),)),
+        Application("IOR, at random", (cases.ior_random(amount // 4, 64 * KiB, 4),)),
+        Application("IOR, writes", (strided(amount // 4, 64 * KiB, 4, "write"),)),
+        Application("PIO-Bench", (nested(amount, 64 * KiB, 4), nested(amount, 32 * KiB, 4), nested(amount, MiB, 4))),
+        Application("MPI-Tile-IO", (tiles(amount, 16 * KiB, (8, 1), 4), tiles(amount, 64 * KiB, (2, 2), 4))),
+        Application("MPI-Tile-IO, writes", (tiles(amount // 2, 64 * KiB, (8, 1), 4, op="write"),)),
+        Application("BTIO", (cases.btio(cube(amount // 40), 8, 4),)),
+        Application("coll_perf", (cases.coll_perf(cube(amount // 4), 8),)),
+    ]
+
+
+def schedule(those: Sequence[Application], runs: int, draw: random.Random) -> list[tuple[int, Case]]:
+    """The number of the application, and its version, of each run; of an application, versions in their order."""
+    order: list[int] = []
+    turns: list[Iterator[Case]] = []
+    for number, one in enumerate(those):
+        count = max(draw.randint(runs // 2, runs * 3 // 2), len(one.versions))
+        changes = draw.sample(range(1, count), len(one.versions) - 1)
+        turns.append(iter([one.versions[sum(turn >= change for change in changes)] for turn in range(count)]))
+        order += [number] * count
+    draw.shuffle(order)
+    return [(number, next(turns[number])) for number in order]
+
+
+class Month:
+    """Runs of applications on one storage, with one home."""
+
+    def __init__(self, storage: SeekingDisks, programs: Path, directory: Path, those: Sequence[Application]) -> None:
+        self.storage, self.programs, self.directory, self.those = storage, programs, directory, those
+        self.cluster = directory / "cluster.toml"
+        self.cluster.write_text(storage.cluster)
+        (directory / "hints").touch()
+        self.background = 0.0
+        with storage.unlimited():
+            for number, one in enumerate(those):
+                storage.place("hdd", self._file(number), one.size)
+                fill(self._file(number), one.size)
+
+    def run(self, number: int, case: Case, learned_first: bool) -> None:
+        """Both runs of one turn."""
+        one = self.those[number]
+        for learns in (True, False) if learned_first else (False, True):
+            command = self._command(number, case)
+            tool = [BINARIES / "pdla", "run", "--learn", "--wait", "--cluster", self.cluster, "--"] if learns else []
+            self.storage.drop_caches()
+            begin = time.perf_counter()
+            said = json.loads(next(line for line in self._output(*tool, *command).splitlines() if line[0] == "{"))
+            if learns:
+                self.background += time.perf_counter() - begin - said["elapsed"]
+            (one.learned if learns else one.native).append(said["seconds"])
+
+    def decisions(self) -> Mapping[str, int]:
+        """How many of each kind are in the log."""
+        found = json.loads(self._output(BINARIES / "pdla", "log", "--last", str(10**6), "--json"))
+        return Counter(one["kind"] for one in found["decisions"])
+
+    def space(self) -> int:
+        """Bytes of the replicas at the end."""
+        found = json.loads(self._output(BINARIES / "pdla", "status", "--json"))
+        return sum(one["bytes"] for one in found["replicas"])
+
+    def remove(self) -> None:
+        """Remove the files and replicas from the storage."""
+        for pool in load_cluster(self.cluster).pools:
+            for where in pool.where:
+                shutil.rmtree(folder_in(Path(where)), ignore_errors=True)
+        for number in range(len(self.those)):
+            self._file(number).unlink(missing_ok=True)
+
+    def _file(self, number: int) -> Path:
+        return self.storage.nodes[0].originals["hdd"] / f"data{number}"
+
+    def _command(self, number: int, case: Case) -> list[str | Path]:
+        words: list[str | Path] = [BINARIES / "mpiexec", "-n", str(case.ranks), self.programs / case.program]
+        words += [*case.options, "--testFile", self._file(number)]
+        return [*words, "--writeFile", "--fsync"] if case.op == "write" else words
+
+    def _output(self, *words: str | Path) -> str:
+        home = {"PDLA_HOME": str(self.directory / "home"), "PDLA_CATALOG": ""}
+        return output_of(list(words), SHARED_PROCESSORS | home | {"ROMIO_HINTS": str(self.directory / "hints")})
+
+
+def rows_of(month: Month) -> list[dict[str, Any]]:
+    """What the month was: of each application its seconds, and of all, with the worst run."""
+    rows = [
+        row(f"{one.name}, {len(one.native)} runs", [sum(one.learned)], "s of I/O", None, [sum(one.native)])
+        for one in month.those
+    ]
+    native, learned = (sum(sum(getattr(one, kind)) for one in month.those) for kind in ("native", "learned"))
+    worst = max(month.those, key=lambda one: max(one.ratios))
+    rows += [
+        row("all, as a multiple of pdla's", [native], "s of I/O", GAIN, [learned]),
+        row(f"the worst run, {worst.name}", [max(worst.ratios)], "x native", SLOWER),
+        row("background work", [month.background], "s"),
+        row("space of replicas at the end", [month.space() / MiB], "MiB"),
+    ]
+    return [*rows, *(row(f"in the log: {kind}", [count], "") for kind, count in sorted(month.decisions().items()))]
+
+
+def main() -> None:
+    """The command line; exit code 1 if a run failed."""
+    options = options_of(__doc__, 32, "an application's run", rounds=20)
+    those = [one for one in applications(options.amount) if is_chosen(one.name, options)]
+    those = those[:: len(those) // 2] if options.smoke else those
+    list_chosen([one.name for one in those], options)
+    if why := seeking_obstacle():
+        sys.stdout.write(f"skipped: {why}\n")
+        return
+    end_on_signals()
+    failed: list[str] = []
+    with workspace(options.directory) as scratch:
+        compile_programs(scratch, {case.program for one in those for case in one.versions})
+        disks, work = scratch / "disks", scratch / "work"
+        disks.mkdir()
+        work.mkdir()
+        with seeking_disks(disks, sum(one.size for one in those)) as storage, failures_noted("month", failed):
+            make_synchronous(storage)
+            storage.cluster = storage.cluster.replace("[clients]\n", "[clients]\nclient_sync = true\n")
+            month, draw = Month(storage, scratch, work, those), random.Random(SEED)
+            try:
+                for number, case in schedule(those, options.rounds, draw):
+                    month.run(number, case, draw.random() < 0.5)
+                add_rows(f"{'smoke ' * options.smoke}month", rows_of(month))
+            finally:
+                with storage.unlimited():
+                    month.remove()
+    if failed:
+        sys.exit("not measured")
+
+
+if __name__ == "__main__":
+    main()
