@@ -71,8 +71,9 @@ class Costed:
 
     def candidates(self, signature: Signature, size: int, waited: float | None = None) -> tuple[Candidate, ...]:
         """``candidates`` of a signature."""
-        pattern = Pattern.of(signature)
-        shape = replace(pattern, start=pattern.start % self._cycle), signature.collective, size, waited
+        one = Pattern.of(signature)
+        nest = one.start % self._cycle, one.ranks, one.calls, one.pieces, one.length
+        shape = one.op, nest, signature.collective, size, waited
         if shape not in self._known:
             self._known[shape] = candidates(signature, size, self.cluster, *self._spaces, waited)
         return self._known[shape]

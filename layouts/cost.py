@@ -133,9 +133,6 @@ GATHERED, TURNS = 0.28, 0.7
 """Fitted to queues in a ring: how long clients that begin on the same servers need to spread out (``gathered``)."""
 
 
-STEPS = range(3)
-
-
 class Steps(NamedTuple):
     """Seconds of the steps of requests: their connections, the network, and the device."""
 
@@ -194,7 +191,7 @@ def pipeline(one: Steps, all_: Steps) -> Steps:
     >>> pipeline(Steps(1.0, 2.0, 3.0), Steps(10.0, 20.0, 15.0))
     Steps(connect=1.0, network=20.0, device=3.0)
     """
-    more = [all_[i] - one[i] for i in STEPS]
+    more = [whole - single for whole, single in zip(all_, one, strict=True)]
     longest, found = more.index(max(more)), list(one)
     found[longest] = all_[longest]
     return Steps(*found)
@@ -208,7 +205,8 @@ def side_by_side(seen: Seen, cluster: Cluster) -> Cost:
     start-up, or part, so that a start-up is for all their ``turns``: the geometric mean.
     """
     found = spread(seen, cluster)
-    seconds = sum(found) + gathered(seen, cluster, sum(found))
+    seconds = sum(found)
+    seconds += gathered(seen, cluster, seconds)
     if seen.follows:
         one, device = alone(seen, cluster), seen.startup + seen.transfer
         longer = seen.in_step / device if device else 0.0
@@ -226,7 +224,7 @@ def spread(seen: Seen, cluster: Cluster) -> Steps:
     In the first round the last client waits for the others that come to the same server.
     """
     one, part = alone(seen, cluster), of_a_part(seen, cluster)
-    waits = [seen.together * part[i] - one[i] for i in STEPS]
+    waits = [seen.together * each - own for own, each in zip(one, part, strict=True)]
     chain = [seen.rounds * seconds for seconds in one]
     longest = waits.index(max(waits))
     chain[longest] += max(0.0, waits[longest])
@@ -278,9 +276,10 @@ def in_turns(seen: Seen, cluster: Cluster, clients: float, free: float) -> Cost:
 
 def _cost(seen: Seen, steps: Steps, seconds: float, times: float = 1.0) -> Cost:
     """So many seconds, ``times`` as often, in the proportions of ``steps``. Of a device, the rest is start-up."""
-    if not seconds or not sum(steps):
+    together = sum(steps)
+    if not seconds or not together:
         return Cost(0.0, 0.0, 0.0, 0.0)
-    scale = times * seconds / sum(steps)
+    scale = times * seconds / together
     whole = device_time(seen)
     transfer = seen.transfer / whole if whole else 0.0
     device = scale * steps.device

@@ -343,7 +343,7 @@ class Cost:
     def __rmul__(self, times: float) -> Cost:
         return Cost(times * self.connect, times * self.network, times * self.startup, times * self.transfer)
 
-    @cached_property
+    @property
     def total(self) -> float:
         """The sum of all parts."""
         return self.connect + self.network + self.startup + self.transfer
