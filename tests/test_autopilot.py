@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,11 +24,12 @@ import pytest
 from sqlalchemy import Engine, event
 
 from pdla.autopilot import spool
+from pdla.autopilot.chains import chains
 from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.judging import Judge
 from pdla.autopilot.learner import Learner
 from pdla.autopilot.names import application_name, this_user
-from pdla.catalog import Decision, RunFacts, open_catalog
+from pdla.catalog import Decision, LearnedRun, RunFacts, open_catalog
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.budget import Budget
 from pdla.layouts.config import DEFAULT_FILE, load_budget
@@ -96,6 +97,48 @@ class Runs:
 @pytest.fixture
 def runs(mpi: Mpi, tmp_path: Path) -> Runs:
     return Runs(mpi, tmp_path)
+
+
+def learned(number: int, application: int, hour: int, **calls: Mapping[str, float]) -> LearnedRun:
+    """A run with these calls by the name of the file."""
+    facts = RunFacts(4, 100, 50, 0, calls={f"/data/run7/{name}": spent for name, spent in calls.items()})
+    return LearnedRun(number, application, f"run.{number}", datetime(2026, 1, 1, hour, tzinfo=UTC), facts)
+
+
+def test_a_file_goes_from_its_writer_to_another_application_each_time_it_is_written() -> None:
+    runs = {
+        1: [learned(1, 1, 1, out01={"write": 1.0}), learned(3, 1, 3, out02={"write": 3.0}, own={"write": 1.0})],
+        2: [
+            learned(2, 2, 2, out01={"read": 5.0}),
+            learned(4, 2, 4, out02={"read": 7.0}),
+            learned(5, 2, 5, out02={"read": 9.0}, only={"read": 1.0}),  # the same bytes again
+        ],
+        3: [learned(6, 3, 0, out01={"read": 1.0}), learned(7, 3, 6, out02={"read": 1.0, "write": 1.0})],
+        4: [learned(8, 1, 7, own={"read": 1.0})],  # its writer's
+    }
+    first, second = chains(runs)
+    assert (first.file, first.writer, first.reader) == ("/data/run7/outN", 1, 2)
+    assert (first.times, first.writing, first.reading) == (2, [1.0, 3.0], [5.0, 7.0])
+    assert (second.writer, second.reader, second.times, second.waits) == (1, 3, 1, 4.0)
+
+
+def test_the_chain_of_two_programs_is_shown(mpich_runs: Runs) -> None:
+    mpi, pdla = mpich_runs.mpi, mpich_runs.pdla
+    program = mpi.compile(REPOSITORY / "tests/programs/cached.c", pdla.directory / "program")
+    again = shutil.copy(program, pdla.directory / "reader")
+    data, out = pdla.directory / "field.0001", pdla.directory / "out"
+    data.write_bytes(bytes(1 << 20))
+    for _ in range(2):
+        mpich_runs.learn("--wait", words=(str(program), str(data), str(out), "write:0", "sync"))
+        mpich_runs.learn("--wait", words=("env", "READ_ONLY=1", str(again), str(data), str(out), "all:0"))
+    (chain,) = pdla.json("history", "--files", "--json")["files"]
+    assert chain["file"] == str(pdla.directory / "field.N")
+    assert (chain["writer"], chain["reader"], chain["times"]) == (1, 2, 2)
+    assert all(seconds > 0 for seconds in chain["writing"] + chain["reading"])
+    assert pdla.json("history", "1", "--files", "--json")["files"] == [chain]
+    said = pdla.run("history", "--files").stdout
+    assert "1: program" in said and "2: reader" in said
+    assert "pdla applications lists them" in pdla.run("history", code=2).stderr
 
 
 @pytest.mark.thorough(1)

@@ -37,7 +37,8 @@ def application_name(executable: str, words: Sequence[str], directory: str, file
     """
     places = {os.path.realpath(path) for path in files}
     places |= {os.path.dirname(path) for path in places}  # noqa: PTH120
-    return " ".join([_numbers(os.path.basename(executable)), *(_word(word, directory, places) for word in words[1:])])  # noqa: PTH119
+    program = without_numbers(os.path.basename(executable))  # noqa: PTH119
+    return " ".join([program, *(_word(word, directory, places) for word in words[1:])])
 
 
 def joined(names: Iterable[str]) -> str:
@@ -51,8 +52,13 @@ def _word(word: str, directory: str, places: Collection[str]) -> str:
         return f"{key}={_word(value, directory, places)}"
     if os.path.realpath(os.path.join(directory, word)) in places:  # noqa: PTH118
         return FILE
-    return _numbers(os.path.basename(word.rstrip(os.sep)))  # noqa: PTH119
+    return without_numbers(os.path.basename(word.rstrip(os.sep)))  # noqa: PTH119
 
 
-def _numbers(word: str) -> str:
+def without_numbers(word: str) -> str:
+    """A word with N for each number.
+
+    >>> without_numbers("out.0012-v2.nc")
+    'out.N-vN.nc'
+    """
     return _NUMBER.sub(NUMBER, word)

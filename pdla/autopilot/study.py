@@ -41,6 +41,7 @@ from pdla.model import Cluster, PatternPlan, Plan, Signature
 from pdla.replicator.queued_plans import enqueue
 from pdla.steps import plan as make_plan
 from pdla.steps import record_run
+from pdla.traces.tables import OPS
 from pdla.traces.trace import Trace
 from pdla.units import counted, format_bytes, format_seconds, shown
 
@@ -89,7 +90,11 @@ def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     last = recorded[-1]
     hit = int(run.report.get("replica_bytes", 0))
     facts = RunFacts(
-        *(last.ranks, last.bytes, last.read, hit), replicas=_replicas(run), files=last.files, policy=run.policy
+        *(last.ranks, last.bytes, last.read, hit),
+        replicas=_replicas(run),
+        files=last.files,
+        calls=last.calls,
+        policy=run.policy,
     )
     catalog.autopilot.learn(runs[0].application, run.name, run.time, facts, owner, [])
     if facts.hit_ratio < last.hit_ratio - ALIKE:
@@ -116,7 +121,7 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
         local = find_local(source.blocks())
         analysis = combine(local, source)
         about = stored.about
-        seconds = _seconds(source)
+        seconds, calls = _seconds(source), _calls(source, about.files["path"])
         if isinstance(source, Trace):
             phases = find_phases(source)
             aspects = describe(source, analysis, phases)
@@ -140,6 +145,7 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
         replicas=_replicas(run),
         drift=changed,
         files=tuple(map(str, about.files["path"])),
+        calls=calls,
         policy=run.policy,
         io=_io_seconds(source) if isinstance(source, Trace) and not about.dropped else None,
     )
@@ -192,6 +198,22 @@ def _seconds(source: Trace | StoredTrace) -> float:
         for rank, seconds in enumerate(np.bincount(block.rank, block.t_end - block.t_start).tolist()):
             spent[rank] = spent.get(rank, 0.0) + seconds
     return max(spent.values(), default=0.0)
+
+
+def _calls(source: Trace | StoredTrace, paths: Iterable[str]) -> dict[str, dict[str, float]]:
+    """By path and operation, seconds that the slowest rank spent in data calls."""
+    spent: dict[tuple[int, int], float] = {}  # by file and operation, and by rank
+    for block in source.blocks():
+        key = 2 * block.file + block.written
+        pairs, of = np.unique(np.stack([key, block.rank]), axis=1, return_inverse=True)
+        seconds = np.bincount(of.ravel(), block.t_end - block.t_start)
+        for one, rank, more in zip(*pairs.tolist(), seconds.tolist(), strict=True):
+            spent[one, rank] = spent.get((one, rank), 0.0) + more
+    names, found = list(paths), dict[str, dict[str, float]]()
+    for (one, _), slowest in spent.items():
+        of_file, op = found.setdefault(str(names[one // 2]), {}), OPS[one % 2]
+        of_file[op] = max(of_file.get(op, 0.0), slowest)
+    return found
 
 
 def _io_seconds(trace: Trace) -> float:

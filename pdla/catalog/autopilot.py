@@ -78,6 +78,7 @@ class RunFacts:
         replicas: bytes read from each replica, by its number.
         drift: what changed in the patterns since the previous run that was recorded.
         files: the paths.
+        calls: by path and operation ("read", "write"), seconds of the slowest rank in data calls.
         policy: the policy of the run; "": none.
         io: what the slowest rank spent in all calls of MPI-IO; None: not recorded.
     """
@@ -94,6 +95,7 @@ class RunFacts:
     replicas: Mapping[str, int] = field(default_factory=dict)
     drift: tuple[Drift, ...] = ()
     files: tuple[str, ...] = ()
+    calls: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     policy: str = ""
     io: float | None = None
 

@@ -65,14 +65,21 @@ def applications(as_json: bool) -> None:
 
 
 @click.command()
-@application_argument
+@click.argument("which", metavar="[APP]", required=False)
+@click.option("--files", is_flag=True, help="Show files that one application writes and another one reads.")
 @click.option("--plot", type=Output(PICTURES), metavar="FILE", help="Draw the runs (.png, .svg, .pdf).")
 @json_option
-def history(which: str, plot: Path | None, as_json: bool) -> None:
+def history(which: str | None, files: bool, plot: Path | None, as_json: bool) -> None:
     """Show the runs of an application, what they gained, and what changed.
 
-    APP is the number or the name of an application, as pdla applications lists them.
+    APP is the number or the name of an application, as pdla applications lists them. With --files,
+    and without APP, files of all applications are shown.
     """
+    if files:
+        _show_files(which, as_json)
+        return
+    if which is None:
+        raise click.UsageError("Which application? pdla applications lists them (or --files for the files of all)")
     from pdla.autopilot.judging import Judge
     from pdla.autopilot.names import this_user
     from pdla.autopilot.undoing import find_application
@@ -99,6 +106,42 @@ def history(which: str, plot: Path | None, as_json: bool) -> None:
         )
     else:
         click.echo(history_text(application, runs, factors))
+
+
+def _show_files(which: str | None, as_json: bool) -> None:
+    from pdla.autopilot.chains import chains
+    from pdla.autopilot.names import this_user
+    from pdla.autopilot.undoing import find_application
+    from pdla.catalog import open_catalog
+    from pdla.report.autopilot import chains_text
+
+    start_in_background()
+    catalog = open_catalog()
+    only = find_application(catalog, which).id if which else None
+    names = {one.id: one.name for one in catalog.autopilot.applications(this_user())}
+    found = [
+        one
+        for one in chains({number: catalog.autopilot.runs(number) for number in names})
+        if only in (None, one.writer, one.reader)
+    ]
+    if as_json:
+        print_json(
+            {
+                "files": [
+                    {
+                        "file": one.file,
+                        "writer": one.writer,
+                        "reader": one.reader,
+                        "times": one.times,
+                        "writing": one.writing,
+                        "reading": one.reading,
+                    }
+                    for one in found
+                ]
+            }
+        )
+    else:
+        click.echo(chains_text(found, names))
 
 
 @click.command()

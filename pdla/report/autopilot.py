@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from pdla.report.text import paragraph, table
@@ -11,6 +12,7 @@ from pdla.units import counted, format_bytes, format_count, format_seconds, show
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from pdla.autopilot.chains import Chain
     from pdla.autopilot.factors import Factor
     from pdla.catalog import AutopilotApplication, Decision, LearnedRun
 
@@ -92,6 +94,25 @@ def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun], 
     served = [run for run in runs if not run.facts.run]
     lines += ["", f"{counted(len(served), 'run')} served, but not recorded: nothing had changed."] if served else []
     return "\n".join(lines)
+
+
+def chains_text(found: Sequence[Chain], names: Mapping[int, str]) -> str:
+    """Files from one application to another; ``names`` are those of the applications."""
+    if not found:
+        return "No application reads what another one has written."
+    headers = ("times", "writes take", "reads take", "written by", "read by", "file")
+    rows = [
+        [
+            format_count(one.times),
+            format_seconds(median(one.writing)),
+            format_seconds(median(one.reading)),
+            f"{one.writer}: {names[one.writer]}",
+            f"{one.reader}: {names[one.reader]}",
+            shown(one.file),
+        ]
+        for one in found
+    ]
+    return table(headers, rows, "rrrlll")
 
 
 def log_text(decisions: Sequence[Decision]) -> str:
