@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 GAP = 1e-3
 """A choice that provably gains within this share of the best one is good enough: no cost model is more exact."""
 
@@ -114,12 +116,12 @@ class _Solved(NamedTuple):
 
 def _relax(patterns: Patterns, useful: Sequence[Sequence[int]], room: Mapping[str, int]) -> _Relaxed:
     """The linear relaxation, as prices of a byte of every pool (the Lagrange multipliers of the capacities)."""
-    import pulp  # type: ignore[import-untyped]
-
-    program, _ = _program(patterns, useful, range(len(patterns)), room, pulp.LpContinuous)
-    program.solve(pulp.HiGHS(msg=False, threads=1))
-    rows = {name: program.get_constraint_by_name(_row(number)) for number, name in enumerate(room)}
-    price = {name: abs(row.pi) / _unit(patterns, name) if row is not None else 0.0 for name, row in rows.items()}
+    program = _program(patterns, useful, range(len(patterns)), room)
+    program.model.run()
+    duals = program.model.getSolution().row_dual
+    price = {
+        name: abs(duals[program.rows[name]]) / _unit(patterns, name) if name in program.rows else 0.0 for name in room
+    }
     bound = sum(price[name] * room[name] for name in room)
     preferred: list[int | None] = []
     regret: list[float] = []
@@ -140,39 +142,55 @@ def _solve(
     seconds: float,
 ) -> _Solved:  # fmt: skip
     """The mixed-integer program of the patterns ``core``: a bound on their total gain, and their options."""
-    import pulp
+    import highspy
 
-    program, chosen = _program(patterns, useful, core, room, pulp.LpBinary)
-    program.solve(pulp.HiGHS(msg=False, threads=1, gapRel=0.0, gapAbs=gap, timeLimit=max(seconds, 0.1)))
-    bound = -program.solverModel.getInfo().mip_dual_bound
-    return _Solved(bound, {i: j for (i, j), variable in chosen.items() if (variable.value() or 0.0) > 0.5})
+    model, columns, _ = _program(patterns, useful, core, room)
+    for number in range(len(columns)):
+        model.changeColIntegrality(number, highspy.HighsVarType.kInteger)
+    for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", gap), ("time_limit", max(seconds, 0.1))):
+        model.setOptionValue(option, value)
+    model.run()
+    found = zip(columns, model.getSolution().col_value, strict=False)  # no values if there was no time for any
+    return _Solved(-model.getInfo().mip_dual_bound, {i: j for (i, j), value in found if value > 0.5})
+
+
+class _Program(NamedTuple):
+    """A program for HiGHS, the pattern and option of each column, and the row of each space that is asked for."""
+
+    model: Any
+    columns: list[tuple[int, int]]
+    rows: dict[str, int]
 
 
 def _program(
-    patterns: Patterns, useful: Sequence[Sequence[int]], core: Iterable[int], room: Mapping[str, int], category: str
-) -> tuple[Any, dict[tuple[int, int], Any]]:
+    patterns: Patterns, useful: Sequence[Sequence[int]], core: Iterable[int], room: Mapping[str, int]
+) -> _Program:
     """At most one option per pattern, within the capacity of each pool, with the largest gain."""
-    import pulp
+    import highspy
 
-    program = pulp.LpProblem("selection", pulp.LpMaximize)
-    chosen: dict[tuple[int, int], Any] = {}
+    # The order decides between choices that are equally good: it is that of earlier versions, by names.
+    columns = sorted(((i, j) for i in core for j in useful[i]), key=lambda one: f"{one[0]}_{one[1]}")
+    place = {column: number for number, column in enumerate(columns)}
+    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    model.setOptionValue("output_flag", False)
+    model.setOptionValue("threads", 1)
+    gains, zeros = np.array([patterns[i][j].gain for i, j in columns]), np.zeros(len(columns))
+    model.addCols(len(columns), -gains, zeros, zeros + 1, 0, [], [], [])
+
+    def at_most(limit: float, numbers: Sequence[int], shares: Sequence[float]) -> None:
+        model.addRow(-highspy.kHighsInf, limit, len(numbers), numbers, shares)
+
     for i in core:
-        of_pattern = [program.add_variable(f"x_{i}_{j}", 0, 1, category) for j in useful[i]]
-        chosen.update(zip(((i, j) for j in useful[i]), of_pattern, strict=True))
-        if len(of_pattern) > 1:
-            program += pulp.LpAffineExpression([(variable, 1.0) for variable in of_pattern]) <= 1
-    program.setObjective(pulp.LpAffineExpression([(x, patterns[i][j].gain) for (i, j), x in chosen.items()]))
-    for number, (name, bytes_) in enumerate(room.items()):
+        if len(useful[i]) > 1:
+            at_most(1.0, [place[i, j] for j in useful[i]], [1.0] * len(useful[i]))
+    rows: dict[str, int] = {}
+    for name, bytes_ in room.items():
         unit = _unit(patterns, name)
-        taken = [(x, patterns[i][j].space.get(name, 0) / unit) for (i, j), x in chosen.items()]
-        if any(share for _, share in taken):
-            program += pulp.LpAffineExpression(taken) <= bytes_ / unit, _row(number)
-    return program, chosen
-
-
-def _row(number: int) -> str:
-    """The name of a space's capacity in the program: a space's own name may have characters that are not allowed."""
-    return f"room_{number}"
+        taken = {n: size / unit for (i, j), n in place.items() if (size := patterns[i][j].space.get(name, 0))}
+        if taken:
+            rows[name] = model.getNumRow()
+            at_most(bytes_ / unit, list(taken), list(taken.values()))
+    return _Program(model, columns, rows)
 
 
 def _unit(patterns: Patterns, name: str) -> int:
