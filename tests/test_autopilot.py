@@ -11,6 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -34,6 +36,7 @@ from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.budget import Budget
 from pdla.layouts.config import DEFAULT_FILE, load_budget
 from pdla.model import Loop, Signature
+from pdla.replicator.throttling import Gate
 from tests.conftest import REPOSITORY, Launching, Pdla
 from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
 
@@ -172,7 +175,8 @@ def test_the_third_run_is_served_from_replicas_with_nothing_else_typed(runs: Run
     assert "undone already" in runs.pdla.run("undo", "2", code=1).stderr
     runs.pdla.run("forget", "1")
     assert runs.kinds() == ["forgot"]
-    assert [path for path in (runs.pdla.home / "learning").rglob("*") if path.is_file()] == []
+    left = [path.name for path in (runs.pdla.home / "learning").rglob("*") if path.is_file()]
+    assert left == ["user"], "the mark of one who waits, which nobody holds"
 
 
 def spool_of(pdla: Pdla) -> list[Path]:
@@ -451,6 +455,39 @@ def test_a_daemon_learns_and_builds(mpich_runs: Runs) -> None:
         assert mpich_runs.kinds() == ["learned", "planned", "built"]
     assert spool_of(pdla) == []
     assert os.nice(0) == priority, "this test has that of the daemon"
+
+
+class NeverIdle(Gate):
+    """A machine that others keep busy."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 0.0)
+        self.looks = 0
+
+    def busy(self) -> str:
+        self.looks += 1
+        return "others"
+
+
+def test_a_user_who_waits_does_not_wait_for_the_machine_to_be_idle(
+    mpich_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The background step leaves what it builds to pdla learn."""
+    home = mpich_runs.pdla.home
+    with locked_by_a_daemon(home / "learning"):
+        mpich_runs.learn()
+    monkeypatch.setenv("PDLA_HOME", str(home))
+    gate = NeverIdle()
+    background = threading.Thread(
+        target=lambda: Learner(open_catalog(), gate, home / "replicas.map").learn(), daemon=True
+    )
+    background.start()
+    while not gate.looks:
+        time.sleep(0.01)
+    assert "1 new replica" in mpich_runs.pdla.run("learn").stdout
+    background.join(20)
+    assert not background.is_alive()
+    assert mpich_runs.kinds() == ["learned", "planned", "built"]
 
 
 @contextmanager

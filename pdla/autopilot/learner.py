@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +43,10 @@ class PausedError(PdlaError):
     """Learning was paused: what is being built is given up."""
 
 
+class LeftError(PdlaError):
+    """A user waits: what is being built is given up, and left to the process of that user."""
+
+
 class Outcome(NamedTuple):
     """What a learner did: runs learned from, replicas built, and why something still waits."""
 
@@ -66,23 +70,27 @@ class Learner:
     def learn(self, until: str | None = None) -> Outcome:
         """Learn from all runs that wait, and build. If another learner does, wait until it is done.
 
-        With ``until`` return when the run of this name is done, whoever learned from it.
+        One with a gate leaves its work to one without. With ``until`` return when the run of this name is done,
+        whoever learned from it.
 
         Raises:
             CatalogError: the catalog failed.
             PausedError: learning is paused.
         """
         runs = built = 0
-        while self._waiting(until) if until else (self._waiting(None) or self.plans_wait()):
-            try:
-                with self._catalog.leases.hold(LEASE + self._owner, name="the autopilot of " + self._owner):
-                    runs += self.take_in()
-                    built += self.build()
-                    self.clear()
-            except BusyError:
-                time.sleep(TURN_SECONDS)
-                continue
-            break
+        with nullcontext() if self._gate else spool.user_waits():
+            while self._waiting(until) if until else (self._waiting(None) or self.plans_wait()):
+                try:
+                    with self._catalog.leases.hold(LEASE + self._owner, name="the autopilot of " + self._owner):
+                        runs += self.take_in()
+                        built += self.build()
+                        self.clear()
+                except BusyError:
+                    time.sleep(TURN_SECONDS)
+                    continue
+                except LeftError:
+                    pass
+                break
         return Outcome(runs, built, tuple(dict.fromkeys(self._failed.values())))
 
     def _waiting(self, name: str | None) -> bool:
@@ -233,7 +241,7 @@ class Learner:
             built = build(signature, layout, pool, self._catalog, progress=self._progress, map_path=self._map_path)
             publish(self._catalog, self._map_path)
             discard(self._catalog, [one.id for one in self._catalog.replicas.find("retired")], self._map_path)
-        except (BusyError, CatalogError, PausedError):
+        except (BusyError, CatalogError, PausedError, LeftError):
             raise
         except UnfitError as error:
             self._catalog.queue.set_state([signature], "failed", str(error))
@@ -301,9 +309,15 @@ class Learner:
         while True:
             if spool.is_paused():
                 raise PausedError("learning is paused (pdla resume ends that)")
-            if self._gate is None or not self._gate.busy():
+            if self._gate is None:
                 return
-            time.sleep(BUSY_SECONDS)
+            if spool.has_user():
+                raise LeftError("a user waits for it")
+            if not self._gate.busy():
+                return
+            look = time.monotonic() + BUSY_SECONDS
+            while time.monotonic() < look and not spool.has_user():
+                time.sleep(TURN_SECONDS)
 
 
 def take_lowest_priority() -> None:

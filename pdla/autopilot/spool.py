@@ -349,15 +349,37 @@ def _read(path: Path) -> dict[str, Any]:
 @contextmanager
 def daemon_learns() -> Iterator[None]:
     """While a daemon runs, which learns: no process of its own has to be started for a run."""
-    with _made(directory() / "daemon").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with _marked("daemon"):
         yield
 
 
 def has_daemon() -> bool:
     """Whether a daemon learns."""
+    return _is_marked("daemon")
+
+
+@contextmanager
+def user_waits() -> Iterator[None]:
+    """While a user waits until something is learned: a process in the background leaves it to that of the user."""
+    with _marked("user"):
+        yield
+
+
+def has_user() -> bool:
+    """Whether a user waits."""
+    return _is_marked("user")
+
+
+@contextmanager
+def _marked(name: str) -> Iterator[None]:
+    with _made(directory() / name).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _is_marked(name: str) -> bool:
     try:
-        with (directory() / "daemon").open() as file:
+        with (directory() / name).open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
