@@ -19,7 +19,7 @@ HIGH, MEDIUM = 0.10, 0.03
 
 CLOSE = 1.25
 """An expectation is kept within this factor. The simulated and the measured seconds of the run as it is may be so many
-times apart for high confidence, and the square of it for medium confidence."""
+times apart: the root of it may be wrong because of that, and the other root in the simulation of the remedy."""
 
 UNKNOWN_SHARE = 0.2
 """The most of the measured time of which nobody knows what the remedy makes."""
@@ -119,7 +119,7 @@ class Draft:
         factor = max(times, 1 / times)
         apart = predicted.before / seen.repeated
         simulated = f"simulated as it is, the run takes {apart:.2g} times the measured seconds"
-        if factor > CLOSE**2:
+        if factor > CLOSE:
             return _Expected(None, "low", f"{self.why}, but {simulated}: let pdla calibrate describe your storage")
         if predicted.spread > CLOSE**2:
             why = (
@@ -130,7 +130,4 @@ class Draft:
         seconds = min(seen.seconds - seen.repeated + left, seen.seconds)
         if seconds > (1 - LEAST_SHARE) * seen.seconds:
             seconds, simulated = seen.seconds, f"{simulated}, and the remedy would bring nothing there"
-        return _Expected(seconds, self._confidence(factor), f"{self.why}; {simulated}")
-
-    def _confidence(self, factor: float) -> Level:
-        return self.sure if factor <= CLOSE else "medium"
+        return _Expected(seconds, self.sure, f"{self.why}; {simulated}")

@@ -89,8 +89,8 @@ class Finding:
         command: the same as a command to copy; "" if the program must be changed.
         predicted: what the simulator says; None: it says nothing about this remedy, or nothing reliable.
         after: seconds in I/O of the whole run with the remedy, as expected; None: nothing can be said.
-        confidence: in ``after``: "high" and "medium" by how well the simulator knows the run as it is;
-            "low" if nothing is expected. ``why`` is the reason.
+        confidence: in ``after``: "high", or "medium" if what the finding costs is taken from a model; "low" if
+            nothing is expected. ``why`` is the reason.
     """
 
     kind: str
