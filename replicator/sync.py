@@ -28,6 +28,7 @@ from pdla.replicator.intent import HeldIntent, Intent, read_intent
 from pdla.replicator.journals import UNFINISHED, Journal, locked, nodes_in, paths_in, read_journal, set_home
 from pdla.replicator.mapfile import fold
 from pdla.replicator.replica_sync import InReplicas
+from pdla.replicator.reservations import remove_cache
 from pdla.replicator.write_targets import directories_in, replicas_of
 
 Conflict = Literal["keep", "overwrite", "discard"]
@@ -312,7 +313,7 @@ def _remove(directory: Path, journals: Sequence[Journal], kept: Mapping[Path, in
             set_home(journal.path, kept.get(journal.path, journal.count))
     for path, cache in caches.items():
         if path not in kept:
-            cache.unlink(missing_ok=True)
+            remove_cache(cache)
     for path in (*paths_in(directory), *paths_in(directory, UNFINISHED)):
         if path not in kept:
             path.unlink(missing_ok=True)

@@ -588,7 +588,7 @@ def test_writes_go_to_the_ssds_and_what_they_replace_is_not_read(job: Job) -> No
         said, report = job.run("read", ranks)
         assert said == native
     assert report["replica_bytes"] > 0 and report["critical"][0]["served_bytes"] > 0
-    assert list(job.pdla.directory.glob("ssd*/*.cache")) == []
+    assert list(job.pdla.directory.glob("ssd*/**/*.cache")) == []
 
 
 def test_a_program_that_fails_keeps_its_exit_code_and_a_table_is_printed(job: Job) -> None:

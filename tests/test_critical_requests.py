@@ -62,7 +62,10 @@ def costs(case: Case, model: str, **more: str) -> dict[str, str]:
 
 
 def left_on_servers(case: Case) -> list[list[str]]:
-    return [sorted(path.name for path in (case.directory / f"ssd{i}").iterdir()) for i in range(2)]
+    """The cache files of each server, and the directories of nodes without one."""
+    servers = [case.directory / f"ssd{i}" for i in range(2)]
+    left = [[*server.rglob("*.cache"), *(one for one in server.iterdir() if one.is_dir())] for server in servers]
+    return [sorted(one.name for one in some if not list(one.glob("*.cache"))) for some in left]
 
 
 def logs(case: Case) -> list[dict[str, Any]]:
@@ -124,7 +127,7 @@ def test_cache_files_are_laid_out_where_each_write_to_a_new_place_writes_a_journ
         subprocess.run(["mount", "-o", f"remount,{flags}", synchronous.directory / f"ssd{number}"], check=True)
     variables = {**synchronous.variables(IMMEDIATE), **costs(synchronous, ALL, **room)}
     synchronous.run(variables, "write:0", "kill", fails=True)
-    files = [file for number in range(2) for file in (synchronous.directory / f"ssd{number}").iterdir()]
+    files = [file for number in range(2) for file in (synchronous.directory / f"ssd{number}").glob("*/*.cache")]
     taken = [512 * file.stat().st_blocks for file in files]
     assert len(taken) == 3
     assert min(taken) == 1 << 20 if laid_out else max(taken) < 1 << 20

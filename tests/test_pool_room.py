@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import time
@@ -48,7 +49,7 @@ def variables(case: Case, capacity: int) -> dict[str, str]:
 
 
 def cache_files(case: Case) -> list[Path]:
-    return sorted(case.directory.glob("ssd*/pdla-*.cache"))
+    return sorted(case.directory.glob("ssd*/pdla-*.node/pdla-*.cache"))
 
 
 def stats(case: Case) -> list[os.stat_result]:
@@ -159,6 +160,70 @@ def test_a_program_that_writes_on_gives_back_what_others_are_due(case: Case) -> 
             assert not later.done() and not ran.done()
             # A call of three ranks that comes before enough has been given back goes to the original.
             assert later.result().total("written", "bytes") >= 18 * PIECE
+
+
+def node(case: Case, server: int, name: str = "") -> Path:
+    """The directory of a node, by default of this one, on an SSD server."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return case.directory / f"ssd{server}/pdla-{name or boot}-{os.geteuid()}.node"
+
+
+def test_a_node_says_what_its_processes_have_reserved(case: Case) -> None:
+    """In a link in their directory, which others can read whatever the umask."""
+    mask = os.umask(0o077)
+    try:
+        with running(case, 64 * PIECE, "write:0", "nap:1500", "write:1") as ran:
+            for server, processes in enumerate((2, 1)):
+                files = sorted(node(case, server).glob("*.cache"))
+                assert len(files) == processes and node(case, server).stat().st_mode & 0o777 == 0o755
+                link = node(case, server) / "reserved"
+                wait_until(lambda: os.readlink(link) == f"{sum(one.stat().st_size for one in files)}:{len(files)}")
+            assert not ran.done()
+    finally:
+        os.umask(mask)
+    assert left_on_servers(case) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("link", "file", "cached"),
+    [
+        (f"{60 * PIECE}:2", 0, 4),
+        ("0:0", 60, 8),
+        (None, 60, 4),
+        ("x", 60, 4),
+        ("-1:2", 60, 4),
+        (f"{60 * PIECE}:", 60, 4),
+    ],
+)
+def test_what_other_nodes_have_reserved_counts(case: Case, link: str | None, file: int, cached: int) -> None:
+    """As their link says or, if none says it, as their files say."""
+    settings = variables(case, 64 * PIECE)
+    other = node(case, 1, "other")
+    other.mkdir()
+    if link is not None:
+        (other / "reserved").symlink_to(link)
+    with (other / "pdla-one.cache").open("wb") as cache:
+        cache.truncate(file * PIECE)
+    ran = case.run(settings, *MANY, "nap:300", ranks=1)
+    assert ran.total("written", "bytes") == cached * PIECE
+    assert left_on_servers(case) == [[], ["pdla-one.cache"]] and node(case, 0).exists() is False
+
+
+def test_a_stopped_process_does_not_hold_up_the_others_of_its_node(case: Case) -> None:
+    """They do not cache as long as it keeps the node's directory to itself."""
+    native = case.natively(*MANY, ranks=1)
+    case.original.unlink()
+    settings = variables(case, 64 * PIECE)
+    node(case, 0).mkdir()
+    directory = os.open(node(case, 0), os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        ran = case.run(settings, *MANY, ranks=1)
+    finally:
+        os.close(directory)
+    assert ran.bytes == native.bytes
+    assert ran.total("written", "bytes") == 0 and "no room in the cache" in ran.passed
+    assert left_on_servers(case) == [[], []]
 
 
 def squeeze(case: Case) -> None:

@@ -15,6 +15,7 @@
 #include "caching.h"
 #include "node_peers.h"
 #include "pool_room.h"
+#include "reservations.h"
 #include "storage.h"
 #include "transfer.h"
 
@@ -70,7 +71,8 @@ struct cache *cache_open(const struct journal *journal, const struct cache_hints
     cache->on_close = hints->on_close;
     cache->keeps = hints->keeps;
     cache->coherent = hints->coherent;
-    cache->fd = open(cache->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    cache->fd = policy_judges(hints->policy) ? reservations_open(cache->path)
+        : open(cache->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     *error = cache->fd >= 0 ? 0 : errno;
     if (cache->fd >= 0)
         return cache;
@@ -115,7 +117,7 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
     cache->original = peers_count(writer->peers) + 1 == writer->ranks ? writer->fd : -1;
     if (hints->coherent && !cache_marks_all(writer))
         return false;
-    if (hints->pool != NULL && !pool_room_begin(&cache->pool, hints->pool, cache->fd, hints->bytes))
+    if (hints->pool != NULL && !pool_room_begin(&cache->pool, hints->pool, cache->path, cache->fd, hints->bytes))
         return false;
     struct statvfs found;
     cache->lays_out = policy_judges(hints->policy) && fstatvfs(cache->fd, &found) == 0
@@ -126,7 +128,7 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
 void cache_abandon(struct writer *writer)
 {
     if (journal_waiting(&writer->journal) == 0 && !writer->cache->keeps)
-        unlink(writer->cache->path);
+        reservations_remove(writer->cache->path);
 }
 
 void cache_close(struct writer *writer)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loadedmap.h"
+#include "reservations.h"
 
 enum { LONGEST = 900, LINE = 2048 };
 
@@ -102,7 +103,10 @@ static bool directory_of(int rank, char directory[LONGEST])
         servers += *at == ':';
     for (int skipped = 0; servers > 0 && skipped < rank % servers; skipped++)
         list = strchr(list, ':') + 1;
-    return servers > 0 && snprintf(directory, LONGEST, "%.*s", (int)strcspn(list, ":"), list) < LONGEST;
+    char server[LONGEST];
+    return servers > 0 && list[0] == '/'
+        && snprintf(server, sizeof server, "%.*s", (int)strcspn(list, ":"), list) < LONGEST
+        && reservations_name(directory, LONGEST, server);
 }
 
 /* Of S4D-Cache, iBridge and LiU. A program's own hints do not count: they are for E10, and this room is for all
@@ -115,7 +119,7 @@ static const char *ssd_hints_of(int rank, const char *unjudged, struct cache_hin
     if (unjudged != NULL)
         return unjudged;
     hints->pool = hints->bytes > 0 ? getenv("PDLA_SSD_PATH") : NULL;
-    return directory_of(rank, hints->directory) && hints->directory[0] == '/' ? NULL
+    return directory_of(rank, hints->directory) ? NULL
         : "PDLA_SSD_PATH does not name the directories of SSD servers";
 }
 

@@ -187,7 +187,7 @@ static int write_file(const char *name, const char *bytes, size_t size)
 {
     char unfinished[4096 + 8];
     snprintf(unfinished, sizeof unfinished, "%s.new", name);
-    const int fd = node_directory_open(unfinished, O_WRONLY | O_EXCL);
+    const int fd = node_directory_open(unfinished, O_WRONLY | O_EXCL, 0700);
     if (fd < 0)
         return errno;
     int error = write_whole(fd, bytes, (int64_t)size, 0);

@@ -82,16 +82,6 @@ static int grow(struct journal *journal)
     return map_entries(journal, journal->fd, size) ? 0 : errno;
 }
 
-static void read_boot(char boot[40])
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    ssize_t length = read(fd, boot, 36);
-    boot[length < 0 ? 0 : length] = '\0';
-    close(fd);
-}
-
 int64_t clock_real_ns(void)
 {
     struct timespec time;
@@ -188,19 +178,13 @@ static int name_cache(char cache[1024], const char *directory, const char *journ
     return snprintf(cache, 1024, "%s/pdla-%.*s.cache", directory, (int)(strrchr(name, '.') - name), name);
 }
 
-bool journal_is_cache_name(const char *name)
-{
-    const size_t length = strlen(name), ending = strlen(".cache");
-    return strncmp(name, "pdla-", 5) == 0 && length > ending && strcmp(name + length - ending, ".cache") == 0;
-}
-
 static void fill(struct journal *journal, const struct journal_owner *owner, int original)
 {
     struct journal_header *header = journal->header;
     struct original_state found = {0};
     original_examine(original, NULL, &found);
     header->rank = owner->rank;
-    read_boot(header->boot);
+    node_boot(header->boot);
     gethostname(header->host, sizeof header->host - 1);
     header->pid = getpid();
     header->device = owner->device;
@@ -239,7 +223,7 @@ bool journal_check(const struct journal_header *header, size_t size)
 bool journal_is_of_this_boot(const struct journal_header *header)
 {
     char boot[40] = "";
-    read_boot(boot);
+    node_boot(boot);
     return boot[0] != '\0' && strncmp(boot, header->boot, sizeof boot) == 0;
 }
 
@@ -271,7 +255,7 @@ static size_t name_node(char path[4096], const char *directory)
 {
     char boot[40] = "";
     struct stat found;
-    read_boot(boot);
+    node_boot(boot);
     if (stat(directory, &found) != 0)
         return 0;
     const int length =
@@ -286,7 +270,7 @@ static int begin(struct journal *journal, const struct journal_owner *owner, int
 {
     char unfinished[4096 + sizeof JOURNAL_UNFINISHED];
     snprintf(unfinished, sizeof unfinished, "%s" JOURNAL_UNFINISHED, journal->path);
-    journal->fd = node_directory_open(unfinished, O_RDWR | O_EXCL);
+    journal->fd = node_directory_open(unfinished, O_RDWR | O_EXCL, 0700);
     if (journal->fd < 0)
         return errno;
     int error = lock_bytes(journal->fd, LOCK_ALONE, 0, 1) ? grow(journal) : errno;

@@ -103,8 +103,6 @@ int64_t clock_real_ns(void);
 bool journal_number(const struct journal_header *, const uint64_t *which, uint64_t *number);
 /* The valid state with the higher sequence. False: there is none. */
 bool journal_state_of(const struct journal_header *, struct journal_state *);
-/* Whether a file with this name is a cache file. */
-bool journal_is_cache_name(const char *name);
 /* Whether `size` bytes at `base` are a journal with an undamaged header. */
 bool journal_check(const struct journal_header *base, size_t size);
 bool journal_is_of_this_boot(const struct journal_header *);

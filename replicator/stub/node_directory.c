@@ -9,6 +9,16 @@
 
 enum { MOST_TRIES = 100 /* to make a directory that others remove when it is empty */ };
 
+void node_boot(char boot[40])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t length = read(fd, boot, 36);
+    boot[length < 0 ? 0 : length] = '\0';
+    close(fd);
+}
+
 int directory_sync(const char *directory)
 {
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -19,10 +29,11 @@ int directory_sync(const char *directory)
 }
 
 /* Makes a directory, durably, unless it is there. */
-static bool make(char *directory)
+static bool make(char *directory, mode_t mode)
 {
-    if (mkdir(directory, 0700) != 0)
+    if (mkdir(directory, mode) != 0)
         return errno == EEXIST;
+    chmod(directory, mode); /* whatever the umask */
     char *slash = strrchr(directory, '/');
     *slash = '\0';
     directory_sync(directory);
@@ -30,7 +41,7 @@ static bool make(char *directory)
     return true;
 }
 
-int node_directory_open(const char *path, int flags)
+int node_directory_open(const char *path, int flags, mode_t mode)
 {
     const size_t length = (size_t)(strrchr(path, '/') - path);
     char directory[4096];
@@ -43,7 +54,7 @@ int node_directory_open(const char *path, int flags)
     directory[length] = '\0';
     for (int tries = 0; tries < MOST_TRIES; tries++) {
         fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd >= 0 || errno != ENOENT || !make(directory))
+        if (fd >= 0 || errno != ENOENT || !make(directory, mode))
             break;
     }
     return fd;

@@ -1,25 +1,21 @@
 #include "pool_room.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "interpose.h"
-#include "journal.h"
+#include "reservations.h"
 
 enum {
-    STEPS = 64,      /* RATIONALE: a reservation looks at all cache files, so a process makes few of them */
+    STEPS = 64,      /* RATIONALE: a reservation looks at what all nodes have, so a process makes few of them */
     LAST_PART = 8,   /* of the capacity nobody borrows one part */
-    LOOK_NS = 1000000000, /* the time between two looks whether others came, for each so many files */
-    FILES = 64
+    LOOK_NS = 1000000000, /* the time between two looks whether others came, for each so many nodes */
+    NODES = 64
 };
 
-bool pool_room_begin(struct pool_room *room, const char *directories, int fd, int64_t capacity)
+bool pool_room_begin(struct pool_room *room, const char *directories, const char *cache, int fd, int64_t capacity)
 {
-    *room = (struct pool_room){.directories = strdup(directories), .fd = fd, .capacity = capacity};
+    *room = (struct pool_room){.directories = strdup(directories), .cache = cache, .fd = fd, .capacity = capacity};
     return room->directories != NULL;
 }
 
@@ -29,66 +25,57 @@ void pool_room_end(struct pool_room *room)
     room->directories = NULL;
 }
 
-/* Adds the cache files of a directory. False: it cannot be read. */
-static bool count_directory(const char *path, int64_t *bytes, int64_t *files)
-{
-    DIR *directory = opendir(path);
-    struct dirent *entry;
-    struct stat found;
-    if (directory == NULL)
-        return false;
-    while ((entry = readdir(directory)) != NULL)
-        if (journal_is_cache_name(entry->d_name)
-            && fstatat(dirfd(directory), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode)) {
-            *bytes += found.st_size;
-            (*files)++;
-        }
-    closedir(directory);
-    return true;
-}
-
 /* The bytes of all cache files, or -1; determines the share. */
 static int64_t count(struct pool_room *room)
 {
     char path[1024];
-    int64_t bytes = 0, files = 0;
+    struct reserved all = {0};
     for (const char *at = room->directories, *end; at != NULL; at = *end == ':' ? end + 1 : NULL) {
         end = at + strcspn(at, ":");
         if ((size_t)(end - at) >= sizeof path)
             return -1;
         memcpy(path, at, (size_t)(end - at));
         path[end - at] = '\0';
-        if (!count_directory(path, &bytes, &files))
+        if (!reservations_count(path, &all))
             return -1;
     }
-    room->share = room->capacity / (files + 1);
-    room->look = clock_ns() + LOOK_NS * (1 + files / FILES);
-    return bytes;
+    room->share = room->capacity / (all.files + 1);
+    room->look = clock_ns() + LOOK_NS * (1 + all.looks / NODES);
+    return all.bytes;
+}
+
+/* Reserves so many bytes in all. False: nothing has changed. */
+static bool change(struct pool_room *room, int64_t bytes)
+{
+    const bool changed = reservations_change(room->cache, room->fd, room->reserved, bytes);
+    if (changed)
+        room->reserved = bytes;
+    else
+        room->shut = clock_ns() + LOOK_NS; /* RATIONALE: a stopped process may keep the others out, and each try waits */
+    return changed;
 }
 
 static bool reserve(struct pool_room *room, int64_t bytes)
 {
-    const int64_t wanted = room->reserved + bytes;
-    if (ftruncate(room->fd, wanted) != 0)
+    const int64_t before = room->reserved, wanted = before + bytes;
+    if (!change(room, wanted))
         return false;
     const int64_t all = count(room);
     const int64_t most = wanted <= room->share ? room->capacity : room->capacity - room->capacity / LAST_PART;
-    const bool fits = all >= 0 && all <= most;
-    if (fits || ftruncate(room->fd, room->reserved) != 0)
-        room->reserved = wanted;
-    return fits;
+    return (all >= 0 && all <= most) || !change(room, before);
 }
 
 bool pool_room_reserve(struct pool_room *room, int64_t bytes)
 {
     const int64_t step = room->capacity / STEPS;
-    return !room->exceeded && ((bytes < step && reserve(room, step)) || reserve(room, bytes));
+    return !room->exceeded && clock_ns() >= room->shut
+        && ((bytes < step && reserve(room, step)) || reserve(room, bytes));
 }
 
 void pool_room_give_back(struct pool_room *room)
 {
-    if (room->reserved > room->share && ftruncate(room->fd, room->share) == 0)
-        room->reserved = room->share;
+    if (room->reserved > room->share)
+        change(room, room->share);
     room->exceeded = false;
 }
 

@@ -1,12 +1,11 @@
 /* The room in the directories of a pool, which is for all processes of all programs on all nodes
- * together. The size of a cache file is what its process has reserved, so that what a killed one
- * holds counts until it is home.
+ * together.
  *
  * A process has a share, and one more share is kept for who comes next. Beyond its share it borrows,
  * but never the last of the pool, and gives back what it borrowed when its bytes are home. If it
  * holds more than its share because others came, it writes no more until then.
  *
- * No lock is taken: a process first reserves, then counts all, and takes its reservation back if it
+ * Nobody waits for another node: a process first reserves, then counts all, and takes its reservation back if it
  * was too much. So two that reserve at the same time may both get nothing, but never too much. */
 #ifndef PDLA_POOL_ROOM_H
 #define PDLA_POOL_ROOM_H
@@ -16,14 +15,16 @@
 
 struct pool_room {
     char *directories; /* separated by colons */
-    int fd;            /* of the cache file */
+    const char *cache; /* the path of the cache file */
+    int fd;
     int64_t capacity, reserved, share;
     int64_t look;      /* when to count again whether others came: clock_ns() */
+    int64_t shut;      /* no reservation until then: the others of the node do not let it in */
     bool exceeded;     /* it holds more than its share, and has to give back first */
 };
 
 /* For an empty cache file in one of the directories. False: out of memory. */
-bool pool_room_begin(struct pool_room *, const char *directories, int fd, int64_t capacity);
+bool pool_room_begin(struct pool_room *, const char *directories, const char *cache, int fd, int64_t capacity);
 void pool_room_end(struct pool_room *);
 /* Reserves so many bytes more, or a step if that is more. False: there are not as many. */
 bool pool_room_reserve(struct pool_room *, int64_t bytes);

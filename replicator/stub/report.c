@@ -62,7 +62,7 @@ static int make_report(const char *directory, int number)
              unique);
     snprintf(process.report, sizeof process.report, "%s/%s/%ld%s.json", directory, process.host, (long)process.pid,
              unique);
-    const int fd = node_directory_open(process.begun, O_WRONLY | O_EXCL);
+    const int fd = node_directory_open(process.begun, O_WRONLY | O_EXCL, 0700);
     if (fd >= 0 && access(process.report, F_OK) == 0) {
         unlink(process.begun);
         close(fd);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "node_directory.h"
+#include "reservations.h"
 
 enum { MOST_LOOKED_AT = 256 /* journals that an open examines while others write */ };
 
@@ -397,7 +398,7 @@ static void remove_cache(const char *journal)
     if (header == NULL)
         return;
     if (header->cache[0] != '\0')
-        unlink(header->cache);
+        reservations_remove(header->cache);
     close_journal(header, size);
 }
 

@@ -1,0 +1,31 @@
+/* What processes have reserved in a directory of an SSD server, which is for all of them. The size of a cache file is
+ * what its process has reserved, so that what a killed one holds counts until it is home.
+ *
+ * The cache files of a user's processes on one node are in a directory of their own there. A symbolic link in it says
+ * how many bytes and files they are together: RATIONALE: so that with 100,000 ranks a process that counts looks at
+ * each node, and not at each file, and a link is replaced in one step. Where there is no link the files count. The
+ * processes of the node replace it one at a time, before anything is written to what they have reserved. */
+#ifndef PDLA_RESERVATIONS_H
+#define PDLA_RESERVATIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct reserved {
+    int64_t bytes, files;
+    int64_t looks; /* at files and at links */
+};
+
+/* The directory for this node in that of a server. False: it has no name of at most `size` bytes. */
+bool reservations_name(char *path, size_t size, const char *server);
+/* Makes a cache file, and its node's directory. -1: see errno. */
+int reservations_open(const char *cache);
+/* Changes what an open cache file reserves. False: nothing has changed. */
+bool reservations_change(const char *cache, int fd, int64_t from, int64_t to);
+/* Removes a cache file, in whichever directory it is. */
+void reservations_remove(const char *cache);
+/* Adds what all have reserved in the directory of a server. False: it cannot be read. */
+bool reservations_count(const char *server, struct reserved *);
+
+#endif
