@@ -28,6 +28,7 @@ CASES = {
     "read": ("run",),
     "trace": ("trace", "-o", "DIRECTORY/counted.h5"),
     "close": ("run", "--writes", "close"),
+    "s4d": ("run", "--policy", "s4d", "--cluster", "DIRECTORY/cluster.toml"),
     "e10": ("run", "--policy", "e10", "--hint", "e10_cache_path=DIRECTORY/ssd0"),
 }
 """What is counted: a program that reads or writes one file, under a verb of pdla."""
@@ -38,7 +39,8 @@ PLACES = (
     ("log", r"\.raw"),
     ("journals", r"home/journals"),
     ("replica", r"/pdla-replicas-"),
-    ("cache", r"ssd0/pdla-"),
+    ("room", r"ssd\d($|/\.$|/pdla-[^/]*\.node(/reserved.*|/\.)?$)"),
+    ("cache", r"ssd\d/pdla-"),
     ("original", r"/data$"),
 )
 REDUCTIONS, TREES, SINGLE = ("Iallreduce", "Comm_dup"), ("Ibcast",), ("Isend", "Irecv")
@@ -68,7 +70,7 @@ class Counting:
         self.counter = compile_preloaded("counted_calls", directory)
         for name in ("hdd0", "hdd1", "ssd0", "ssd1"):
             (directory / name).mkdir()
-        (directory / "cluster.toml").write_text(CLUSTER.format(ranks=ranks))
+        (directory / "cluster.toml").write_text(CLUSTER.format(ranks=ranks) + 'capacity = "64M"\n')
         (directory / "data").write_bytes(np.random.default_rng(1).bytes(START + 2 * PIECE * COUNT * ranks))
 
     def run(self, *words: str | Path) -> None:

@@ -81,3 +81,37 @@ def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node(tmp_path: Pat
     piece, pieces = 24, 8
     for one in found:
         assert one.most["MPI bytes"] < 2048 + piece * min(1024, pieces * one.ranks) * math.log2(one.ranks)
+
+
+SERVERS, RESERVED = 2, 2
+"""How many there are, and how often a rank reserves room for its two calls."""
+
+
+def test_a_rank_that_caches_on_ssd_servers_looks_at_the_files_of_its_node(tmp_path: Path) -> None:
+    """How many of them are there already when it reserves room depends on when it comes."""
+    found = counted("s4d", tmp_path)
+    grown = growing(found, "most")
+    assert grown.pop("stat cache", "n") == "n"
+    of_mpi = dict.fromkeys(("MPI bytes", "MPI calls", "MPI messages at most", "stat ranks"), "log n")
+    chance = {"open room", "change room"}
+    assert {key: how for key, how in grown.items() if key not in chance} == {
+        **of_mpi, "open journals": "n", "open cache": "n"
+    }  # fmt: skip
+    for one in found:
+        assert 0 < one.most["stat cache"] <= 2 * one.ranks and one.most["stat room"] == RESERVED * SERVERS
+        assert max(one.most[key] for key in chance) <= 10
+
+
+def test_a_rank_that_reserves_room_looks_at_each_other_node_once(tmp_path: Path) -> None:
+    """And not at its files."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    counting, nodes = Counting(mpi, 4, tmp_path), 50
+    for number in range(nodes):
+        (node := tmp_path / f"ssd{number % SERVERS}/pdla-other{number}-0.node").mkdir()
+        (node / "reserved").symlink_to("100:3")
+        for file in range(3):
+            (node / f"pdla-{file}.cache").touch()
+    found = counting.count("s4d")
+    assert found.most["stat room"] == RESERVED * (SERVERS + nodes)
+    assert found.most["stat cache"] <= 2 * counting.ranks

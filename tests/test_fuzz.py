@@ -30,7 +30,8 @@ DECODER = REPOSITORY / "collectors/decoder"
 SOURCES = {
     "map": [STUB / f"{name}.c" for name in ("mapfile", "locate", "crc32c")],
     "journal": [
-        STUB / f"{name}.c" for name in ("stale_journals", "intent", "journal", "locks", "node_directory", "reservations", "crc32c")
+        STUB / f"{name}.c"
+        for name in ("stale_journals", "intent", "journal", "locks", "node_directory", "reservations", "crc32c")
     ],
     "log": [DECODER / "decode.c"],
 }

@@ -24,6 +24,7 @@ from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.namespace_nodes import Node, at_once
 
 ROUNDS = int(os.environ.get("PDLA_TEST_ROUNDS", "2"))
+in_rounds = pytest.mark.timeout(90 + 15 * ROUNDS)
 RANKS, ROWS, PIECE, HEADER = 3, 200, 512, 512  # as in tests/programs/rounds.c
 ANYTIME = ("--idle-load", "1", "--idle-io", "1T")
 
@@ -139,6 +140,7 @@ def test_h48_two_nodes_have_one_lease_of_a_file(place: Place) -> None:
     holder.communicate(timeout=60)
 
 
+@in_rounds
 def test_h48_replicas_are_built_on_one_node_at_a_time(place: Place) -> None:
     """By two commands, or by two daemons: one builds, and the other waits or finds the replica."""
     plan = place.plan("read")
@@ -158,6 +160,7 @@ def test_h48_replicas_are_built_on_one_node_at_a_time(place: Place) -> None:
         place.on(number % 2, "rm", str(replica.id))
 
 
+@in_rounds
 def test_h48_what_two_nodes_write_is_written_back_once(place: Place, library: Path) -> None:
     """Two jobs under a lease at once, which write the same words, and then two syncs at once."""
     (mpi,) = available_mpis()[0].values

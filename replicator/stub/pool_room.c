@@ -8,6 +8,7 @@
 
 enum {
     STEPS = 64,      /* RATIONALE: a reservation looks at what all nodes have, so a process makes few of them */
+    SHARE_STEPS = 4, /* RATIONALE: with many processes a step of the capacity is more than a share */
     LAST_PART = 8,   /* of the capacity nobody borrows one part */
     LOOK_NS = 1000000000, /* the time between two looks whether others came, for each so many nodes */
     NODES = 64
@@ -51,7 +52,7 @@ static bool change(struct pool_room *room, int64_t bytes)
     if (changed)
         room->reserved = bytes;
     else
-        room->shut = clock_ns() + LOOK_NS; /* RATIONALE: a stopped process may keep the others out, and each try waits */
+        room->shut = clock_ns() + LOOK_NS; /* RATIONALE: a stopped process may keep others out, and each try waits */
     return changed;
 }
 
@@ -67,7 +68,7 @@ static bool reserve(struct pool_room *room, int64_t bytes)
 
 bool pool_room_reserve(struct pool_room *room, int64_t bytes)
 {
-    const int64_t step = room->capacity / STEPS;
+    const int64_t part = room->share / SHARE_STEPS, least = room->capacity / STEPS, step = part < least ? part : least;
     return !room->exceeded && clock_ns() >= room->shut
         && ((bytes < step && reserve(room, step)) || reserve(room, bytes));
 }

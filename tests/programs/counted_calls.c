@@ -49,8 +49,18 @@ static void note_descriptor(const char *what, int fd)
     note_path(what, path);
 }
 
+/* A path from the directory `at`. */
+static void note_at(const char *what, int at, const char *path)
+{
+    char name[64], whole[8192];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", at);
+    const ssize_t length = at == AT_FDCWD || path[0] == '/' ? 0 : readlink(name, whole, 4096);
+    snprintf(whole + (length > 0 ? length : 0), 4096, "%s%s", length > 0 ? "/" : "", path);
+    note_path(what, whole);
+}
+
 #define NEXT(name) __typeof__(&name) next = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
-#define OPENING(name, parameters, path, arguments)                     \
+#define OPENING(name, parameters, at, path, arguments)                 \
     int name parameters                                                \
     {                                                                  \
         NEXT(name);                                                    \
@@ -58,36 +68,44 @@ static void note_descriptor(const char *what, int fd)
         va_start(more, flags);                                         \
         const mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0; \
         va_end(more);                                                  \
-        note_path(flags & O_CREAT ? "create" : "open", path);          \
+        note_at(flags & O_CREAT ? "create" : "open", at, path);        \
         return next arguments;                                         \
     }
-OPENING(open, (const char *path, int flags, ...), path, (path, flags, mode))
-OPENING(open64, (const char *path, int flags, ...), path, (path, flags, mode))
-OPENING(openat, (int at, const char *path, int flags, ...), path, (at, path, flags, mode))
-OPENING(openat64, (int at, const char *path, int flags, ...), path, (at, path, flags, mode))
+OPENING(open, (const char *path, int flags, ...), AT_FDCWD, path, (path, flags, mode))
+OPENING(open64, (const char *path, int flags, ...), AT_FDCWD, path, (path, flags, mode))
+OPENING(openat, (int at, const char *path, int flags, ...), at, path, (at, path, flags, mode))
+OPENING(openat64, (int at, const char *path, int flags, ...), at, path, (at, path, flags, mode))
 
-#define CALL(type, name, parameters, what, path, arguments) \
-    type name parameters                                    \
-    {                                                       \
-        NEXT(name);                                         \
-        note_path(what, path);                              \
-        return next arguments;                              \
+#define CALL_AT(type, name, parameters, what, at, path, arguments) \
+    type name parameters                                           \
+    {                                                              \
+        NEXT(name);                                                \
+        note_at(what, at, path);                                   \
+        return next arguments;                                     \
     }
+#define CALL(type, name, parameters, what, path, arguments) \
+    CALL_AT(type, name, parameters, what, AT_FDCWD, path, arguments)
 CALL(FILE *, fopen, (const char *path, const char *mode), strchr(mode, 'r') ? "open" : "create", path, (path, mode))
 CALL(FILE *, fopen64, (const char *path, const char *mode), strchr(mode, 'r') ? "open" : "create", path, (path, mode))
 CALL(int, stat, (const char *path, struct stat *found), "stat", path, (path, found))
 CALL(int, stat64, (const char *path, struct stat64 *found), "stat", path, (path, found))
 CALL(int, lstat, (const char *path, struct stat *found), "stat", path, (path, found))
 CALL(int, lstat64, (const char *path, struct stat64 *found), "stat", path, (path, found))
-CALL(int, fstatat, (int at, const char *path, struct stat *found, int flags), "stat", path, (at, path, found, flags))
-CALL(int, statx, (int at, const char *path, int flags, unsigned mask, struct statx *found), "stat", path,
-     (at, path, flags, mask, found))
+CALL_AT(int, fstatat, (int at, const char *path, struct stat *found, int flags), "stat", at, path,
+        (at, path, found, flags))
+CALL_AT(int, statx, (int at, const char *path, int flags, unsigned mask, struct statx *found), "stat", at, path,
+        (at, path, flags, mask, found))
+CALL_AT(ssize_t, readlinkat, (int at, const char *path, char *text, size_t size), "stat", at, path,
+        (at, path, text, size))
 CALL(int, access, (const char *path, int mode), "stat", path, (path, mode))
 CALL(DIR *, opendir, (const char *path), "list", path, (path))
 CALL(int, mkdir, (const char *path, mode_t mode), "change", path, (path, mode))
 CALL(int, rmdir, (const char *path), "change", path, (path))
 CALL(int, unlink, (const char *path), "change", path, (path))
 CALL(int, rename, (const char *old, const char *path), "change", path, (old, path))
+CALL_AT(int, unlinkat, (int at, const char *path, int flags), "change", at, path, (at, path, flags))
+CALL_AT(int, renameat, (int from, const char *old, int at, const char *path), "change", at, path, (from, old, at, path))
+CALL_AT(int, symlinkat, (const char *text, int at, const char *path), "change", at, path, (text, at, path))
 CALL(int, link, (const char *old, const char *path), "change", path, (old, path))
 
 static int locked(int (*next)(int, int, ...), int fd, int command, void *argument)
