@@ -17,6 +17,11 @@ from pdla.units import MiB, parse_bytes
 
 def options_of(text: str, amount: int, of: str, *, rounds: int = 3) -> argparse.Namespace:
     """The command line of a benchmark with this documentation: ``amount`` are the usual bytes ``of`` something."""
+    return parser_of(text, amount, of, rounds=rounds).parse_args()
+
+
+def parser_of(text: str, amount: int, of: str, *, rounds: int) -> argparse.ArgumentParser:
+    """The parser of that command line, for a benchmark with further options."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--amount", type=parse_bytes, default=amount * MiB, help=f"bytes of {of}")
@@ -24,7 +29,7 @@ def options_of(text: str, amount: int, of: str, *, rounds: int = 3) -> argparse.
     parser.add_argument("--smoke", action="store_true", help="few and small cases, to check that everything works")
     parser.add_argument("--list", action="store_true", help="print what would be measured and stop")
     parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="directory for the disks' images")
-    return parser.parse_args()
+    return parser
 
 
 def is_chosen(title: str, options: argparse.Namespace) -> bool:

@@ -1,15 +1,20 @@
 """A month of twelve applications that drift, natively and with pdla run --learn: docs/autopilot.md.
 
-    python -m benchmarks.month [--rounds 20] [--amount 32M] [--only 'IOR*'] [--smoke] [--list]
+    python -m benchmarks.month [--rounds 20] [--amount 32M] [--only 'IOR*'] [--writes lease]
+        [--smoke] [--list]
 
 Each application runs about --rounds times (half as often to 1.5 times), all in one random order, on disks that seek.
 Most change their pattern once or twice. Each run is made natively and, at once after or before it, with --learn, whose
 learning is waited for and counted as background work. This prints a line for each application, and for all of them, and
 adds the rows to build/bench.json. The learned runs share one home with the limits of its cluster.toml. It needs root.
+
+With --writes the learned runs may write to replicas, and what each run of a turn wrote is compared byte by byte. That
+it comes home after the run is background work, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -24,7 +29,7 @@ from typing import Any
 from benchmarks import cases
 from benchmarks.bench import failures_noted
 from benchmarks.cases import Case
-from benchmarks.chosen import is_chosen, list_chosen, options_of
+from benchmarks.chosen import is_chosen, list_chosen, parser_of
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import BINARIES, SHARED_PROCESSORS, compile_programs, fill
 from benchmarks.processes import end_on_signals, output_of
@@ -101,8 +106,11 @@ def schedule(those: Sequence[Application], runs: int, draw: random.Random) -> li
 class Month:
     """Runs of applications on one storage, with one home."""
 
-    def __init__(self, storage: SeekingDisks, programs: Path, directory: Path, those: Sequence[Application]) -> None:
+    def __init__(
+        self, storage: SeekingDisks, programs: Path, directory: Path, those: Sequence[Application], writes: str
+    ) -> None:
         self.storage, self.programs, self.directory, self.those = storage, programs, directory, those
+        self.writes = writes
         self.cluster = directory / "cluster.toml"
         self.cluster.write_text(storage.cluster)
         (directory / "hints").touch()
@@ -114,16 +122,23 @@ class Month:
 
     def run(self, number: int, case: Case, learned_first: bool) -> None:
         """Both runs of one turn."""
-        one = self.those[number]
+        one, compared = self.those[number], case.op == "write" and self.writes != "original"
+        written = set()
         for learns in (True, False) if learned_first else (False, True):
             command = self._command(number, case)
-            tool = [BINARIES / "pdla", "run", "--learn", "--wait", "--cluster", self.cluster, "--"] if learns else []
+            tool = self._tool() if learns else []
+            if compared:
+                self._clear(number)
             self.storage.drop_caches()
             begin = time.perf_counter()
             said = json.loads(next(line for line in self._output(*tool, *command).splitlines() if line[0] == "{"))
             if learns:
                 self.background += time.perf_counter() - begin - said["elapsed"]
             (one.learned if learns else one.native).append(said["seconds"])
+            if compared:
+                written.add(self._digest(number))
+        if len(written) > 1:
+            raise RuntimeError(f"{one.name}: with and without pdla the file has other bytes")
 
     def decisions(self) -> Mapping[str, int]:
         """How many of each kind are in the log."""
@@ -146,10 +161,27 @@ class Month:
     def _file(self, number: int) -> Path:
         return self.storage.nodes[0].originals["hdd"] / f"data{number}"
 
+    def _clear(self, number: int) -> None:
+        """Take from a file what the last run wrote."""
+        with self.storage.unlimited(), self._file(number).open("r+b") as file:
+            for _ in range(self.those[number].size // MiB):
+                file.write(bytes(MiB))
+
+    def _digest(self, number: int) -> str:
+        with self.storage.unlimited(), self._file(number).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def _tool(self) -> list[str | Path]:
+        words: list[str | Path] = [BINARIES / "pdla", "run", "--learn", "--wait", "--cluster", self.cluster]
+        return [*words, "--writes", self.writes, "--"]
+
     def _command(self, number: int, case: Case) -> list[str | Path]:
         words: list[str | Path] = [BINARIES / "mpiexec", "-n", str(case.ranks), self.programs / case.program]
         words += [*case.options, "--testFile", self._file(number)]
-        return [*words, "--writeFile", "--fsync"] if case.op == "write" else words
+        # A sync would begin the write-back of a lease. Without one all bytes are durable, too: those in replicas at the
+        # close, those in originals by a mount that is synchronous.
+        durable = [] if self.writes == "lease" else ["--fsync"]
+        return [*words, "--writeFile", *durable] if case.op == "write" else words
 
     def _output(self, *words: str | Path) -> str:
         home = {"PDLA_HOME": str(self.directory / "home"), "PDLA_CATALOG": ""}
@@ -175,7 +207,9 @@ def rows_of(month: Month) -> list[dict[str, Any]]:
 
 def main() -> None:
     """The command line; exit code 1 if a run failed."""
-    options = options_of(__doc__, 32, "an application's run", rounds=20)
+    parser = parser_of(__doc__, 32, "an application's run", rounds=20)
+    parser.add_argument("--writes", choices=["original", "close", "lease"], default="original", help="of learned runs")
+    options = parser.parse_args()
     those = [one for one in applications(options.amount) if is_chosen(one.name, options)]
     those = those[:: len(those) // 2] if options.smoke else those
     list_chosen([one.name for one in those], options)
@@ -192,11 +226,12 @@ def main() -> None:
         with seeking_disks(disks, sum(one.size for one in those)) as storage, failures_noted("month", failed):
             make_synchronous(storage)
             storage.cluster = storage.cluster.replace("[clients]\n", "[clients]\nclient_sync = true\n")
-            month, draw = Month(storage, scratch, work, those), random.Random(SEED)
+            month, draw = Month(storage, scratch, work, those, options.writes), random.Random(SEED)
             try:
                 for number, case in schedule(those, options.rounds, draw):
                     month.run(number, case, draw.random() < 0.5)
-                add_rows(f"{'smoke ' * options.smoke}month", rows_of(month))
+                asked = "" if options.writes == "original" else f", writes {options.writes}"
+                add_rows(f"{'smoke ' * options.smoke}month{asked}", rows_of(month))
             finally:
                 with storage.unlimited():
                     month.remove()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from pdla import config
-from pdla.catalog import Catalog
+from pdla.catalog import Catalog, Replica
 from pdla.errors import BusyError, FormatError
 from pdla.model import Identity
 from pdla.replicator.backends.base import sync_directory
@@ -29,7 +29,7 @@ from pdla.replicator.journals import UNFINISHED, Journal, locked, nodes_in, path
 from pdla.replicator.mapfile import fold
 from pdla.replicator.replica_sync import InReplicas
 from pdla.replicator.reservations import remove_cache
-from pdla.replicator.write_targets import directories_in, replicas_of
+from pdla.replicator.write_targets import directories_in, journals_of, replicas_of, target_of
 
 Conflict = Literal["keep", "overwrite", "discard"]
 """What happens to bytes whose original somebody else has changed: they wait, replace the change, or are dropped."""
@@ -123,6 +123,12 @@ def write_back(
     if found:
         fold(catalog, map_path)
     return found
+
+
+def waiting_targets(replicas: Iterable[Replica], map_path: Path | None = None) -> list[Path]:
+    """The files for whose writes these replicas are, of those of which there are journals."""
+    targets = {target_of(one) for one in replicas if one.purpose == "write"}
+    return sorted(one for one in targets if any(paths_in(journals_of(map_path or config.map_path(), one))))
 
 
 def _read(directory: Path) -> tuple[list[Journal], list[str]]:

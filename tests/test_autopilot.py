@@ -585,7 +585,7 @@ def test_what_did_not_pay_twice_is_retired_and_a_small_budget_builds_nothing(
             catalog.autopilot.learn(1, f"run.{number}", datetime.now(UTC), slow, this_user(), [])
         Learner(catalog).retire()
     kind, why = runs.decisions()[-1]
-    assert (kind, "it did not pay in the last two runs that read it" in why) == ("retired", True)
+    assert (kind, "it did not pay in the last two runs that used it" in why) == ("retired", True)
     assert runs.pdla.json("status", "--json")["replicas"] == []
     factor = runs.pdla.json("history", "1", "--json")["factors"]["ssd"]
     assert factor["observations"] == 2 and 1 <= factor["value"] <= 4

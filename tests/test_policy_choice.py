@@ -144,6 +144,18 @@ def test_without_their_pools_policies_have_no_forecast(tmp_path: Path) -> None:
     assert set(found.absent) == {"e10", "s4d", "ibridge"} and not found.seconds
 
 
+def test_writes_that_have_replicas_are_not_cached(cluster: Cluster, tmp_path: Path) -> None:
+    for name in ("hdd", "ssd0", "ssd1", "node"):
+        (tmp_path / name).mkdir()
+    trace = workloads.ior(4, 4 * KiB, 4 * KiB, 512, ["write"])
+    native = simulate(from_trace(trace), cluster, AS_IT_IS).slowest
+    planned = plan(trace, cluster, writes="lease", hypothetical=True)
+    seconds = forecast(trace, planned, native, leased=True).seconds
+    assert seconds[REPLICAS] < native / 2
+    assert {seconds[one] for one in ("e10", "s4d", "ibridge")} == {seconds[REPLICAS]}
+    assert REPLICAS not in forecast(trace, plan(trace, cluster, hypothetical=True), native).seconds
+
+
 # ---- real runs -----------------------------------------------------------------------------------------------------
 
 WRITER = """
@@ -193,7 +205,7 @@ def expected_bytes() -> bytes:
 @pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The disks of this machine are not those of cluster.toml: the forecast is given."""
-    monkeypatch.setattr(study, "forecast", lambda trace, plan, measured: Forecast({"s4d": measured / 4}))
+    monkeypatch.setattr(study, "forecast", lambda trace, plan, measured, leased: Forecast({"s4d": measured / 4}))
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
     one = Application(tmp_path)
     with spool.daemon_learns():  # no process learns in the background

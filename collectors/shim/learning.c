@@ -47,6 +47,19 @@ static void set_place(const char *variable, const char *place, const char *below
     setenv(variable, path, 0);
 }
 
+/* Says to the learner where the user lets writes go. All ranks write the same. */
+static void note_writes(const char *place)
+{
+    char path[PATH_MAX];
+    const char *wish = getenv("PDLA_WRITES");
+    snprintf(path, sizeof path, "%s/writes", place);
+    FILE *file = wish == NULL ? NULL : fopen(path, "we");
+    if (file == NULL)
+        return;
+    fputs(wish, file);
+    fclose(file);
+}
+
 void learn_unasked(void)
 {
     char home[PATH_MAX - 64], place[PATH_MAX - 16];
@@ -68,6 +81,7 @@ void learn_unasked(void)
     mkdir(place, 0700);
     if (access(place, W_OK | X_OK) != 0)
         return;
+    note_writes(place);
     set_place("PDLA_MAP", home, "/replicas.map");
     set_place("PDLA_REPORT", place, "");
     set_place("PDLA_TRACE", place, "/raw");

@@ -66,7 +66,7 @@ def _taken(runs: Sequence[LearnedRun], facts: RunFacts) -> list[Taken]:
 
 
 def _scheme(facts: RunFacts) -> str:
-    return facts.policy or (REPLICAS if facts.hit else NATIVE)
+    return facts.policy or (REPLICAS if facts.served else NATIVE)
 
 
 def _same(ranks: int, size: int, facts: RunFacts) -> bool:

@@ -47,10 +47,11 @@ class Forecast:
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
-def forecast(trace: Trace, plan: Plan, measured: float) -> Forecast:
+def forecast(trace: Trace, plan: Plan, measured: float, *, leased: bool = False) -> Forecast:
     """The forecast for the run of a trace, with the replicas of ``plan``, which took ``measured`` seconds natively.
 
-    Seconds are those of the slowest rank in calls of MPI-IO.
+    Seconds are those of the slowest rank in calls of MPI-IO. ``leased``: what goes to replicas comes home
+    after the run.
     """
     cluster = plan.cluster
     parts = {op: part for op in OPERATIONS if (part := _part(trace, op)) is not None}
@@ -65,17 +66,19 @@ def forecast(trace: Trace, plan: Plan, measured: float) -> Forecast:
     found: dict[str, dict[Op, float]] = {}
     absent: dict[str, str] = {}
     for op, work in works.items():
-        for scheme, simulated in _schemes(op, parts[op], work, plan).items():
+        for scheme, simulated in _schemes(op, parts[op], work, plan, leased).items():
             try:
                 found.setdefault(scheme, {})[op] = simulated()
             except PdlaError as error:
                 absent[scheme] = str(error)
-    replicas = found.get(REPLICAS, {}).get("read", native.get("read", 0.0))
+    by_replicas = found.get(REPLICAS, {})
+    replicas = by_replicas.get("read", native.get("read", 0.0))
     seconds = {}
     for scheme in found.keys() - absent.keys():
         read = min(found[scheme].get("read", replicas), replicas)  # replicas serve besides
-        left = read + found[scheme].get("write", native.get("write", 0.0))
-        seconds[scheme] = measured * left / whole
+        # What has a replica for writes is not cached.
+        write = by_replicas.get("write", found[scheme].get("write", native.get("write", 0.0)))
+        seconds[scheme] = measured * (read + write) / whole
     return Forecast(seconds, absent)
 
 
@@ -88,7 +91,7 @@ def _part(trace: Trace, op: Op) -> Trace | None:
     return replace(trace, records=records[records["op"] != other].reset_index(drop=True), posix=trace.posix.iloc[:0])
 
 
-def _schemes(op: Op, trace: Trace, work: Workload, plan: Plan) -> dict[str, Callable[[], float]]:
+def _schemes(op: Op, trace: Trace, work: Workload, plan: Plan, leased: bool) -> dict[str, Callable[[], float]]:
     """How the schemes that may serve this operation are simulated."""
     cluster = plan.cluster
 
@@ -112,7 +115,11 @@ def _schemes(op: Op, trace: Trace, work: Workload, plan: Plan) -> dict[str, Call
         }
     # LiU serves the writes of real programs no faster than natively (docs/policies.md).
     storage = with_cache_files(cluster, work.ranks)
+    by_replicas: dict[str, Callable[[], float]] = {}
+    if any(one.signature.op == "write" and one.choice.layout for one in plan.patterns):
+        by_replicas[REPLICAS] = lambda: simulate(work, cluster, AS_IT_IS, plan, leased=leased).slowest
     return {
+        **by_replicas,
         "e10": asked(lambda: simulate_online(work, cluster, E10(), AS_IT_IS).slowest, "node"),
         "s4d": asked(lambda: simulate_online(work, storage, CriticalWrites(), AS_IT_IS).slowest, "ssd"),
         "ibridge": asked(lambda: simulate_online(work, storage, Fragments(), AS_IT_IS).slowest, "ssd"),

@@ -15,6 +15,14 @@ BUDGET = "budget"
 """The space that the budget is: replicas on all pools share it."""
 
 
+def usable(catalog: Catalog) -> list[Replica]:
+    """The replicas that serve reads, and those that take writes, also while bytes wait in them."""
+    return [
+        *catalog.replicas.find("valid", purpose="read"),
+        *catalog.replicas.find("valid", "dirty", purpose="write"),
+    ]
+
+
 @dataclass(frozen=True)
 class Holding:
     """A replica that is there, and the decision with which it was built."""
@@ -43,8 +51,7 @@ class Judge:
     @cached_property
     def holdings(self) -> list[Holding]:
         """The replicas that were built for the user's applications and are there."""
-        valid = self._catalog.replicas.find("valid", purpose="read")
-        return [Holding(one, self._built[one.id]) for one in valid if one.id in self._built]
+        return [Holding(one, self._built[one.id]) for one in usable(self._catalog) if one.id in self._built]
 
     def stake(self, one: Holding) -> Stake:
         """What is known of a replica."""
@@ -66,9 +73,9 @@ class Judge:
 
     def retired(self, one: Holding, why: str, *, gives_way: bool = False) -> Decision:
         """The decision to remove a replica; one that ``gives_way`` may come back."""
-        text = f"replica {one.replica.id} of {shown(str(one.replica.original.path))}: {why}"
+        text = f"replica {one.replica.id} of {shown(one.replica.signature.file)}: {why}"
         name = f"retired:{self._catalog.token}:{one.replica.id}"
-        facts = {"gives_way": gives_way}
+        facts = {"gives_way": gives_way, "writes": one.built.facts.get("writes", "")}
         return Decision(name, "retired", text, one.built.application, one.built.pattern, one.replica.id, facts)
 
     @cached_property
@@ -91,7 +98,7 @@ class Judge:
         return PastRun(run.time.timestamp(), number in run.facts.replicas, self._saved(run).get(number))
 
     def _saved(self, run: LearnedRun) -> dict[str, float]:
-        """The seconds that a run saved by each replica that it read; empty: not measured."""
+        """The seconds that a run saved by each replica that it used; empty: not measured."""
         read: Sequence[str] = [number for number in run.facts.replicas if int(number) in self._built]
         if run.facts.measured is None or run.facts.policy or not read:
             return {}

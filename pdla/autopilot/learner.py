@@ -12,10 +12,10 @@ from typing import NamedTuple
 from pdla import config
 from pdla.autopilot import spool
 from pdla.autopilot.choosing import ignored_facts
-from pdla.autopilot.judging import Judge
+from pdla.autopilot.judging import Judge, usable
 from pdla.autopilot.names import this_user
 from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served
-from pdla.catalog import Catalog, Decision, Pattern
+from pdla.catalog import Catalog, Decision, Pattern, Replica
 from pdla.catalog.records import pattern_digest
 from pdla.collectors.rawlog import is_over
 from pdla.errors import BusyError, CatalogError, FormatError, PdlaError, UnfitError
@@ -25,6 +25,7 @@ from pdla.replicator.exit_reports import collect
 from pdla.replicator.mapfile import publish
 from pdla.replicator.metrics import ApplicationFigures
 from pdla.replicator.queued_plans import choice
+from pdla.replicator.sync import waiting_targets, write_back
 from pdla.replicator.throttling import Gate, Limit
 from pdla.replicator.verify import discard
 from pdla.units import counted, format_bytes, format_seconds, shown
@@ -83,6 +84,7 @@ class Learner:
                 try:
                     with self._catalog.leases.hold(LEASE + self._owner, name="the autopilot of " + self._owner):
                         runs += self.take_in()
+                        self.bring_home()
                         built += self.build()
                         self.clear()
                 except BusyError:
@@ -275,9 +277,31 @@ class Learner:
         """Retire what did not pay, and remove what was retired or gives way."""
         self._catalog.autopilot.decide(self._owner, Judge(self._catalog, self._owner).failures())
         retired = self._catalog.autopilot.decisions(self._owner, kinds=["retired"])
-        there = {one.id for one in self._catalog.replicas.find("valid", purpose="read")}
-        gone = [one.replica for one in retired if one.undone is None and one.replica in there]
-        discard(self._catalog, [number for number in gone if number is not None], self._map_path)
+        numbers = {one.replica for one in retired if one.undone is None}
+        gone = [one for one in usable(self._catalog) if one.id in numbers]
+        discard(self._catalog, [one.id for one in gone if one.purpose == "read"], self._map_path)
+        for one in gone:
+            if one.purpose == "write":
+                self._discard_when_home(one)
+
+    def _discard_when_home(self, replica: Replica) -> None:
+        """Remove a replica for writes, unless bytes wait in it or a program writes to it: then another time."""
+        try:
+            discard(self._catalog, [replica.id], self._map_path)
+        except CatalogError:
+            raise
+        except PdlaError:
+            pass
+
+    def bring_home(self) -> None:
+        """Write back what leases left in the replicas that were built here. The lease is held."""
+        built = [one.replica for one in Judge(self._catalog, self._owner).holdings]
+        for path in waiting_targets(built, self._map_path):
+            self._give_way()
+            for one in write_back(self._catalog, map_path=self._map_path, only=path, who="pdla run --learn"):
+                if one.problem and not one.busy:
+                    self._failed[f"home {path}"] = f"{one.original}: {one.problem}"
+        self.retire()
 
     def settle(self) -> None:
         """Note the replicas that were built for what was planned, whoever built them."""
@@ -285,13 +309,14 @@ class Learner:
         planned = {one.pattern: one for one in decided if one.kind == "planned" and one.undone is None}
         noted = {one.replica for one in decided if one.kind == "built"}
         new = []
-        for replica in self._catalog.replicas.find("valid", purpose="read"):
+        for replica in usable(self._catalog):
             plan = planned.get(pattern_digest(replica.signature))
             if plan is None or replica.id in noted:
                 continue
             saves = format_seconds(plan.facts.get("predicted", 0.0))
             why = (
-                f"replica {replica.id} of {shown(str(replica.original.path))}: {format_bytes(replica.size)}, "
+                f"replica {replica.id} of {shown(replica.signature.file)}: {format_bytes(replica.size)}"
+                f"{' for its writes' if replica.purpose == 'write' else ''}, "
                 f"{replica.layout.name} on {replica.layout.pool}, expected to save {saves} in a run"
             )
             facts = {**plan.facts, "components": len(replica.components)}
@@ -306,6 +331,10 @@ class Learner:
         self._counted = done
         if self._limit:
             time.sleep(self._limit.wait(moved))
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Wait until nobody else needs the machine. Pause or stop here."""
         while True:
             if spool.is_paused():
                 raise PausedError("learning is paused (pdla resume ends that)")

@@ -42,9 +42,9 @@ class ApplicationMonth:
 
     @property
     def hit_ratio(self) -> float:
-        """The share of the bytes read that came from replicas."""
-        read = sum(one.facts.read for one in self.runs)
-        return sum(one.facts.hit for one in self.runs) / read if read else 0.0
+        """The share of the bytes read that came from replicas, and of those written by runs that wrote to replicas."""
+        asked = sum(one.facts.asked for one in self.runs)
+        return sum(one.facts.hit + one.facts.redirected for one in self.runs) / asked if asked else 0.0
 
     @property
     def changed(self) -> int:
@@ -133,7 +133,7 @@ def _seconds(facts: RunFacts, runs: Sequence[LearnedRun]) -> tuple[float, float]
         one.facts.io
         for one in runs
         if one.facts.io is not None
-        and not (one.facts.hit or one.facts.policy)
+        and not (one.facts.served or one.facts.policy)
         and one.facts.ranks == facts.ranks
         and abs(one.facts.bytes - facts.bytes) <= ALIKE * facts.bytes
     ]

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pdla import config
 from pdla.atomic_files import replacing
@@ -26,8 +26,11 @@ from pdla.errors import PdlaError
 from pdla.left_reports import place
 from pdla.units import GiB, MiB, format_bytes
 
+Writes = Literal["original", "close", "lease"]
+"""Where the user lets writes go: ``pdla run --writes``."""
+
 VERSION = 1
-NOTE, RAW, ENDED, TRIES = "note", "raw", "ended", "tries"
+NOTE, RAW, ENDED, TRIES, WRITES = "note", "raw", "ended", "tries", "writes"
 LOG_BYTES = 64 * MiB
 """Bytes that a process records at most: four million calls or more."""
 SPOOL_BYTES = 16 * GiB
@@ -101,11 +104,18 @@ class Recording:
 
 @contextmanager
 def recording(
-    run: str, command: Sequence[str], cluster: str | None, policy: str = "", *, chosen: bool = False
+    run: str,
+    command: Sequence[str],
+    cluster: str | None,
+    policy: str = "",
+    *,
+    chosen: bool = False,
+    writes: Writes = "original",
 ) -> Iterator[Recording]:
     """Record the run of this name; the directory is locked until the block ends.
 
     ``policy`` is that of the run. ``chosen``: by what earlier runs measured; a policy is then chosen for the next one.
+    ``writes`` is where the user lets writes go.
 
     Raises:
         PdlaError: nothing can be recorded now; the message says why.
@@ -128,7 +138,7 @@ def recording(
         raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        recorded = _is_its_turn(command)
+        recorded = _is_its_turn(command, writes)
         note = {
             "version": VERSION,
             "catalog": place(config.catalog_url()),
@@ -137,6 +147,7 @@ def recording(
             "recorded": recorded,
             "policy": policy,
             "chosen": chosen,
+            "writes": writes,
         }
         with replacing(path / NOTE, mode=0o600) as file:
             file.write_text(json.dumps(note))
@@ -153,33 +164,34 @@ def waiting_bytes() -> int:
 # ---- which runs are recorded ----------------------------------------------------------------------------------------
 
 
-def _known(command: Sequence[str]) -> Path:
-    words = "\0".join(command).encode("utf-8", "surrogateescape")
+def _known(command: Sequence[str], writes: Writes) -> Path:
+    asked = () if writes == "original" else (f"--writes {writes}",)
+    words = "\0".join([*asked, *command]).encode("utf-8", "surrogateescape")
     return directory() / "known" / hashlib.sha256(words).hexdigest()
 
 
-def known(command: Sequence[str]) -> dict[str, Any]:
-    """What the learner noted about runs of this very command; empty: nothing."""
+def known(command: Sequence[str], writes: Writes = "original") -> dict[str, Any]:
+    """What the learner noted about runs of this very command with these writes; empty: nothing."""
     try:
-        document = json.loads(_known(command).read_bytes())
+        document = json.loads(_known(command, writes).read_bytes())
         return document if isinstance(document, dict) else {}
     except (OSError, ValueError):
         return {}
 
 
-def note_known(command: Sequence[str], application: int, steady: int) -> None:
+def note_known(command: Sequence[str], application: int, steady: int, writes: Writes = "original") -> None:
     """Note which application this command is, and in how many recorded runs in succession nothing has changed."""
-    with replacing(_made(_known(command)), mode=0o600) as path:
+    with replacing(_made(_known(command, writes)), mode=0o600) as path:
         path.write_text(json.dumps({"application": application, "steady": steady, "skipped": 0}))
 
 
-def _is_its_turn(command: Sequence[str]) -> bool:
+def _is_its_turn(command: Sequence[str], writes: Writes) -> bool:
     """Whether the next run of this command is recorded. Two runs that begin at once may both be counted as one."""
-    document = known(command)
+    document = known(command, writes)
     if document.get("steady", 0) < STEADY or document.get("skipped", 0) + 1 >= SAMPLE:
         return True
     document["skipped"] = document.get("skipped", 0) + 1
-    with suppress(PdlaError), replacing(_known(command), mode=0o600) as path:
+    with suppress(PdlaError), replacing(_known(command, writes), mode=0o600) as path:
         path.write_text(json.dumps(document))
     return False
 
@@ -226,6 +238,7 @@ class Waiting:
 
     ``command`` is that of pdla run, empty if the program was preloaded by hand. Such a program
     ``may_run`` still, until it is adopted. ``policy`` is that of the run, and was ``chosen`` or given.
+    ``writes`` is where the user let writes go.
     """
 
     path: Path
@@ -238,11 +251,13 @@ class Waiting:
     may_run: bool = False
     policy: str = ""
     chosen: bool = False
+    writes: Writes = "original"
 
     def adopt(self, report: Mapping[str, Any], url: str) -> Waiting:
         """A preloaded program has ended: note what ``pdla run`` would have noted, for the catalog at this URL."""
         document = {"version": VERSION, "code": 0, "time": self.time.isoformat(), "report": report}
         note = {"version": VERSION, "catalog": place(url), "command": [], "cluster": "", "recorded": True}
+        note |= {"writes": self.writes}
         for name, values in ((ENDED, document), (NOTE, note)):
             with replacing(self.path / name, mode=0o600) as path:
                 path.write_text(json.dumps(values))
@@ -318,6 +333,7 @@ def _waiting(path: Path, catalog: str) -> Waiting | None:
         *(path, tuple(note["command"]), note["cluster"], note["recorded"], failed, when, report),
         policy=note.get("policy", ""),
         chosen=note.get("chosen", False),
+        writes=note.get("writes", "original"),
     )
 
 
@@ -326,12 +342,22 @@ def _preloaded(path: Path) -> Waiting | None:
     try:
         began = path.stat().st_mtime
         if (path / RAW).is_dir():
-            return Waiting(path, (), "", True, "", datetime.fromtimestamp(began, UTC), {}, may_run=True)
+            ended = datetime.fromtimestamp(began, UTC)
+            return Waiting(path, (), "", True, "", ended, {}, may_run=True, writes=_writes_of(path))
         if time.time() - began > UNBORN_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
     except FileNotFoundError:
         pass  # another process has removed it
     return None
+
+
+def _writes_of(path: Path) -> Writes:
+    """Where the user let the writes of a program go that was preloaded by hand: its PDLA_WRITES."""
+    try:
+        said = (path / WRITES).read_text()
+    except OSError:
+        return "original"
+    return next((one for one in get_args(Writes) if one == said), "original")
 
 
 def _read(path: Path) -> dict[str, Any]:

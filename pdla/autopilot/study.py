@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -16,6 +16,7 @@ from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis, Irregular, combine
 from pdla.analyzers.aspects import describe, outline
+from pdla.analyzers.dependence import write_dependences
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.phases import NO_PHASES, find_phases
 from pdla.autopilot import spool
@@ -23,10 +24,11 @@ from pdla.autopilot.choosing import choose_policy
 from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.factors import Factor, corrected
 from pdla.autopilot.forecast import Forecast, forecast
-from pdla.autopilot.judging import BUDGET, Judge
+from pdla.autopilot.judging import BUDGET, Judge, usable
 from pdla.autopilot.names import application_name, joined
 from pdla.autopilot.schemes import ALIKE
 from pdla.autopilot.spool import trace_of
+from pdla.autopilot.usage import bytes_read, bytes_written, replicas_used, served_files
 from pdla.autopilot.worth import PastRun, Stake, steps
 from pdla.catalog import Catalog, Decision, Drift, LearnedRun, RunFacts
 from pdla.catalog.records import pattern_digest
@@ -37,7 +39,8 @@ from pdla.errors import PdlaError
 from pdla.layouts.budget import Budget
 from pdla.layouts.config import load_budget, load_cluster
 from pdla.layouts.striping import component_sizes
-from pdla.model import Cluster, PatternPlan, Plan, Signature
+from pdla.model import Cluster, Op, PatternPlan, Plan, Signature
+from pdla.policies.plan import writing_obstacle
 from pdla.replicator.queued_plans import enqueue
 from pdla.steps import plan as make_plan
 from pdla.steps import record_run
@@ -47,8 +50,6 @@ from pdla.units import counted, format_bytes, format_seconds, shown
 
 WHOLE = 1 << 22
 """Calls of a trace that is held in memory; of a larger one some aspects are not found, and plans are not simulated."""
-SERVED = 0.95
-"""A file of whose bytes so large a share came from replicas needs no more of them."""
 UNREAD = 2
 """So many replicas of a pattern were stale before anybody read them: then there is no other."""
 
@@ -82,23 +83,23 @@ def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     Raises:
         UnteachableError: nothing is known of this command.
     """
-    known = spool.known(run.command)
+    known = spool.known(run.command, run.writes)
     runs = catalog.autopilot.runs(int(known.get("application", 0)))
     recorded = [one.facts for one in runs if one.facts.run]
     if not recorded:
         raise UnteachableError("it was not recorded, and nothing is known of its command")
     last = recorded[-1]
-    hit = int(run.report.get("replica_bytes", 0))
     facts = RunFacts(
-        *(last.ranks, last.bytes, last.read, hit),
-        replicas=_replicas(run),
+        *(last.ranks, last.bytes, last.read, bytes_read(run.report)),
+        replicas=replicas_used(catalog, run.report),
         files=last.files,
         calls=last.calls,
         policy=run.policy,
+        redirected=bytes_written(run.report),
     )
     catalog.autopilot.learn(runs[0].application, run.name, run.time, facts, owner, [])
     if facts.hit_ratio < last.hit_ratio - ALIKE:
-        spool.note_known(run.command, runs[0].application, 0)  # something has changed: record the next run
+        spool.note_known(run.command, runs[0].application, 0, run.writes)  # something has changed: record the next run
 
 
 def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
@@ -132,36 +133,39 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     application = catalog.autopilot.application(owner, name)
     runs = catalog.autopilot.runs(application)
     changed, is_new = _changes(catalog, runs, analysis.signatures, about.ranks)
+    used, redirected = replicas_used(catalog, run.report), bytes_written(run.report)
+    io = _io_seconds(source) if isinstance(source, Trace) and not about.dropped else None
     facts = RunFacts(
         ranks=about.ranks,
         bytes=analysis.bytes,
         read=_bytes_read(analysis),
-        hit=int(run.report.get("replica_bytes", 0)),
-        seconds=None if about.dropped else seconds,
-        before=_expected_seconds(runs, about.ranks, analysis.bytes),
-        predicted=_predicted(catalog, owner, run),
+        hit=bytes_read(run.report),
+        seconds=io if redirected else None if about.dropped else seconds,
+        before=_expected_seconds(runs, about.ranks, analysis.bytes, in_all_calls=redirected > 0),
+        predicted=_predicted(catalog, owner, used),
         run=recorded.run,
         trace=fingerprint(path),
-        replicas=_replicas(run),
+        replicas=used,
         drift=changed,
         files=tuple(map(str, about.files["path"])),
         calls=calls,
         policy=run.policy,
-        io=_io_seconds(source) if isinstance(source, Trace) and not about.dropped else None,
+        io=io,
+        redirected=redirected,
     )
     chooser = _Chooser(catalog, owner, application, run, storage)
     decisions = [_summary(application, name, run, facts), *_drifted(application, run, changed)]
     decisions += chooser.decide(source, analysis)
     settled = True
     if run.chosen:
-        made = partial(_forecast, source, analysis, storage.cluster)
+        made = partial(_forecast, source, analysis, storage.cluster, run.writes)
         choice, said = choose_policy(catalog, owner, application, run, facts, made)
         settled, decisions = choice.settled, [*decisions, *said]
     catalog.autopilot.learn(application, run.name, run.time, facts, owner, decisions)
     changes = is_new or changed or chooser.changes or not settled
-    steady = 0 if changes else spool.known(run.command).get("steady", 0) + 1
+    steady = 0 if changes else spool.known(run.command, run.writes).get("steady", 0) + 1
     if run.command:
-        spool.note_known(run.command, application, steady)
+        spool.note_known(run.command, application, steady, run.writes)
         if run.chosen:
             spool.note_policy(run.command, application, choice.policy)
     for older in runs:
@@ -223,10 +227,12 @@ def _io_seconds(trace: Trace) -> float:
     return float(spent.max(initial=0.0))
 
 
-def _forecast(source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster, measured: float) -> Forecast:
+def _forecast(
+    source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster, writes: spool.Writes, measured: float
+) -> Forecast:
     if not isinstance(source, Trace):
         return Forecast(absent={"": "the trace is too large to simulate it"})
-    return forecast(source, _planned(source, analysis, cluster), measured)
+    return forecast(source, _planned(source, analysis, cluster, writes), measured, leased=writes == "lease")
 
 
 def _bytes_read(analysis: Analysis) -> int:
@@ -234,21 +240,16 @@ def _bytes_read(analysis: Analysis) -> int:
     return sum(one.bytes for one in parts if one.op == "read")
 
 
-def _replicas(run: spool.Waiting) -> dict[str, int]:
-    """Bytes that the run read from each replica."""
-    read: dict[str, int] = {}
-    for used in (used for file in run.report.get("files", ()) for used in file["replicas"] if used["bytes"]):
-        read[str(used["id"])] = read.get(str(used["id"]), 0) + int(used["bytes"])
-    return read
+def _expected_seconds(runs: Iterable[LearnedRun], ranks: int, size: int, *, in_all_calls: bool = False) -> float | None:
+    """Seconds in data calls, or in all calls of MPI-IO, of a run without replicas; None: not known.
 
-
-def _expected_seconds(runs: Iterable[LearnedRun], ranks: int, size: int) -> float | None:
-    """Seconds in data calls of a run without replicas, by the earlier ones that did the same work; None: none did."""
+    They are those of the earlier runs that did the same work.
+    """
     alike = [
-        one.facts.seconds
+        seconds
         for one in runs
-        if one.facts.seconds is not None
-        and not one.facts.hit
+        if (seconds := one.facts.io if in_all_calls else one.facts.seconds) is not None
+        and not one.facts.served
         and not one.facts.policy
         and one.facts.ranks == ranks
         and abs(one.facts.bytes - size) <= ALIKE * size
@@ -256,9 +257,8 @@ def _expected_seconds(runs: Iterable[LearnedRun], ranks: int, size: int) -> floa
     return median(alike) if alike else None
 
 
-def _predicted(catalog: Catalog, owner: str, run: spool.Waiting) -> float:
-    """What the plans expected the replicas that the run read to save."""
-    used = _replicas(run)
+def _predicted(catalog: Catalog, owner: str, used: Collection[str]) -> float:
+    """What the plans expected the replicas that a run used to save."""
     found = catalog.autopilot.decisions(owner, kinds=["built"]) if used else []
     return float(sum(one.facts.get("predicted", 0.0) for one in found if str(one.replica) in used))
 
@@ -278,6 +278,7 @@ def _summary(application: int, name: str, run: spool.Waiting, facts: RunFacts) -
     said = [counted(facts.ranks, "rank"), format_bytes(facts.bytes)]
     said += [f"{format_seconds(facts.seconds)} of I/O"] if facts.seconds is not None else []
     said += [f"{facts.hit_ratio:.0%} of the bytes read came from replicas"] if facts.hit else []
+    said += [f"{format_bytes(facts.redirected)} went to replicas"] if facts.redirected else []
     said += [f"saved {format_seconds(facts.measured)}"] if facts.measured is not None else []
     why = f"{shown(name)}: {', '.join(said)}"
     return Decision(f"learned:{run.name}", "learned", why, application, facts={"run": run.name})
@@ -300,18 +301,18 @@ class _Chooser:
         self._storage = storage
         self._judge = Judge(catalog, owner)
         self._decisions = catalog.autopilot.decisions(owner)
-        self._replicas = catalog.replicas.find("valid", purpose="read")
+        self._replicas = usable(catalog)
         self.changes = False
 
     def decide(self, source: Trace | StoredTrace, analysis: Analysis) -> list[Decision]:
         """The decisions on the patterns; what gets a replica is in the queue then."""
+        decisions = self._unfit(source, analysis)
         if not (open_ones := self._undecided(analysis.signatures)):
-            return []
+            return decisions
         factors = self._judge.factors
-        made = _planned(source, analysis, corrected(self._storage.cluster, factors))
+        made = _planned(source, analysis, corrected(self._storage.cluster, factors), self._run.writes)
         chosen: list[PatternPlan] = []
         left: list[PatternPlan] = []
-        decisions: list[Decision] = []
         for one in made.patterns:
             digest = pattern_digest(one.signature)
             if digest not in open_ones:
@@ -328,7 +329,7 @@ class _Chooser:
                 chosen.remove(one)
                 decisions.append(self._decision("postponed", digest, why))
             else:
-                decisions.append(self._decision("planned", digest, _why(one), _facts(one, factors)))
+                decisions.append(self._decision("planned", digest, _why(one), self._facts(one, factors)))
         if chosen:
             self.changes = True
             enqueue(self._catalog, replace(made, patterns=tuple(chosen)))
@@ -336,47 +337,60 @@ class _Chooser:
             reason = max(left, key=lambda one: one.signature.bytes).reason
             what = f"{counted(len(left), 'pattern')} in the original: {reason}"
             digests = [pattern_digest(one.signature) for one in left]
-            decisions.append(self._decision("left", None, what, {"patterns": digests}))
+            decisions.append(self._decision("left", None, what, {"patterns": digests, "writes": self._run.writes}))
         return decisions
 
     def _undecided(self, signatures: Sequence[Signature]) -> set[str]:
-        """The patterns that are read and on which nothing is decided."""
-        served = self._served()
+        """The patterns that may have replicas and on which nothing is decided."""
+        served = served_files(self._run.report)
+        ops = ("read",) if self._run.writes == "original" else ("read", "write")
         decided: set[str] = set()
         stale: dict[str, int] = {}
         read = {number for one in self._catalog.autopilot.runs(self._application) for number in one.facts.replicas}
         for one in self._decisions:
             kept_from_it = (
-                (one.kind == "retired" and not one.facts.get("gives_way"))
+                (one.kind == "retired" and not one.facts.get("gives_way") and self._is_for_now(one))
                 if one.undone is None
                 else one.kind in ("planned", "built")
             )
-            if one.kind == "left" and one.undone is None:
+            if one.kind == "left" and one.undone is None and self._is_for_now(one):
                 decided.update(one.facts.get("patterns", ()))
             elif one.pattern and kept_from_it:
                 decided.add(one.pattern)
             elif one.kind == "built" and one.pattern and str(one.replica) not in read:
                 stale[one.pattern] = stale.get(one.pattern, 0) + 1
         decided |= {digest for digest, count in stale.items() if count >= UNREAD}
-        there = {(one.signature.file, one.access_map) for one in self._replicas}
+        there = {(one.purpose, one.signature.file, one.access_map) for one in self._replicas}
         ours = {one.pattern for one in self._decisions if one.kind == "planned"}
         waiting = {pattern_digest(one.signature) for one in self._catalog.patterns.find(state="planned")} & ours
         return {
             digest
             for one in signatures
-            if one.op == "read" and one.file not in served
+            if one.op in ops and (one.op, one.file) not in served
             for digest in [pattern_digest(one)]
-            if digest not in decided | waiting and (one.file, AccessMap.from_signature(one)) not in there
+            if digest not in decided | waiting and (one.op, one.file, AccessMap.from_signature(one)) not in there
         }
 
-    def _served(self) -> set[str]:
-        """The files whose bytes came from replicas in this run: those at another number of ranks serve it, too."""
-        files = self._run.report.get("files", ())
-        return {
-            file["path"]
-            for file in files
-            if file["replica_bytes"] > SERVED / (1 - SERVED) * (file["original_bytes"] + _passed_bytes(file))
+    def _is_for_now(self, one: Decision) -> bool:
+        """Whether a decision is for runs whose writes may go where those of this run may, or for reads."""
+        return one.facts.get("writes", "original" if one.kind == "left" else "") in ("", self._run.writes)
+
+    def _unfit(self, source: Trace | StoredTrace, analysis: Analysis) -> list[Decision]:
+        """The replicas for writes that would get none by this run, because of when others accessed their bytes."""
+        files = {one.file for one in analysis.signatures if one.op == "write"}
+        held = {
+            (one.replica.signature.file, one.replica.access_map): one
+            for one in self._judge.holdings
+            if one.replica.purpose == "write" and one.replica.signature.file in files
         }
+        if not held or not isinstance(source, Trace):
+            return []
+        found = []
+        for signature, depends in zip(analysis.signatures, write_dependences(analysis, source), strict=True):
+            if signature.op == "write" and (why := writing_obstacle(depends)):
+                holding = held.get((signature.file, AccessMap.from_signature(signature)))
+                found += [self._judge.retired(holding, why)] if holding else []
+        return found
 
     def _share_space(self, proposed: list[PatternPlan]) -> tuple[list[PatternPlan], list[Decision]]:
         """Which of the proposed replicas to build in the budget of space, and what that means for the others."""
@@ -413,19 +427,31 @@ class _Chooser:
             return f"no room in the budget of files: {files} of {budget.files} are there, and {_files(one)} more needed"
         return ""
 
+    def _facts(self, one: PatternPlan, factors: Mapping[str, Factor]) -> dict[str, Any]:
+        layout = one.choice.layout
+        assert layout is not None
+        return {
+            "predicted": _gain(one),
+            "before": one.candidates[0].seconds,
+            "after": one.choice.seconds,
+            "factor": factors[layout.pool].value if layout.pool in factors else 1.0,
+            "pool": layout.pool,
+            "layout": layout.name,
+            "bytes": one.signature.bytes,
+            "file": one.signature.file,
+            "writes": self._run.writes if one.signature.op == "write" else "",
+        }
+
     def _decision(self, kind: Any, pattern: str | None, why: str, facts: dict[str, Any] | None = None) -> Decision:
         name = f"{kind}:{self._run.name}:{(pattern or '')[:64]}"
         more = {"run": self._run.name, "cluster": self._run.cluster, **(facts or {})}
         return Decision(name, kind, why, self._application, pattern, facts=more)
 
 
-def _passed_bytes(file: Any) -> int:
-    return sum(int(one["bytes"]) for one in file["passed"])
-
-
-def _planned(source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster) -> Plan:
+def _planned(source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster, writes: spool.Writes) -> Plan:
     if isinstance(source, Trace):
-        return make_plan(source, cluster, analysis=analysis)
+        return make_plan(source, cluster, writes=writes, analysis=analysis)
+    # RATIONALE: writes are redirected only if it is known from all calls which other accesses depend on them.
     return make_plan(source.about, cluster, seconds=0, analysis=analysis)
 
 
@@ -438,25 +464,12 @@ def _gain(one: PatternPlan) -> float:
     return one.candidates[0].seconds - one.choice.seconds
 
 
-def _facts(one: PatternPlan, factors: Mapping[str, Factor]) -> dict[str, Any]:
-    layout = one.choice.layout
-    assert layout is not None
-    return {
-        "predicted": _gain(one),
-        "before": one.candidates[0].seconds,
-        "after": one.choice.seconds,
-        "factor": factors[layout.pool].value if layout.pool in factors else 1.0,
-        "pool": layout.pool,
-        "layout": layout.name,
-        "bytes": one.signature.bytes,
-        "file": one.signature.file,
-    }
+def _use(op: Op) -> str:
+    return "written to" if op == "write" else "of"
 
 
 def _why(one: PatternPlan) -> str:
     layout = one.choice.layout
     assert layout is not None
-    return (
-        f"{format_bytes(one.signature.bytes)} of {shown(one.signature.file)} as {layout.name} on {layout.pool}: "
-        f"expected to save {format_seconds(_gain(one))} in a run"
-    )
+    what = f"{format_bytes(one.signature.bytes)} {_use(one.signature.op)} {shown(one.signature.file)}"
+    return f"{what} as {layout.name} on {layout.pool}: expected to save {format_seconds(_gain(one))} in a run"

@@ -14,6 +14,7 @@ from pdla.catalog.autopilot import Kind
 from pdla.catalog.records import pattern_digest
 from pdla.errors import PdlaError
 from pdla.model import Signature
+from pdla.replicator.sync import waiting_targets, write_back
 from pdla.replicator.verify import discard
 
 NOTHING = {
@@ -70,7 +71,7 @@ def _remove_replicas(catalog: Catalog, owner: str, one: Decision) -> tuple[str, 
     ]
     catalog.queue.set_state(_signatures(catalog, {one.pattern}), "left", "the user undid the decision")
     replicas = _replicas(catalog, {each.replica for each in same})
-    discard(catalog, [replica.id for replica in replicas])
+    _remove(catalog, replicas)
     numbers = ", ".join(str(replica.id) for replica in replicas)
     gone = f"replica {numbers} is removed, and " if replicas else ""
     return f"{gone}its pattern gets no other one", same
@@ -92,7 +93,7 @@ def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     own -= others | catalog.patterns.outside(traced)
     catalog.queue.set_state(_signatures(catalog, own), "left", "its application was forgotten")
     replicas = [one for one in catalog.replicas.find() if pattern_digest(one.signature) in own]
-    discard(catalog, [replica.id for replica in replicas])
+    _remove(catalog, replicas)
     for run in runs:
         trace_of(run.name).unlink(missing_ok=True)
     _forget_commands(application.id)
@@ -136,6 +137,13 @@ def _traced_runs(catalog: Catalog, owner: str, application: int) -> set[int]:
 def _signatures(catalog: Catalog, patterns: set[str | None]) -> list[Signature]:
     planned = catalog.patterns.find(state="planned") + catalog.patterns.find(state="built")
     return [one.signature for one in planned if pattern_digest(one.signature) in patterns]
+
+
+def _remove(catalog: Catalog, replicas: list[Replica]) -> None:
+    """Remove replicas when what was written to them is home."""
+    for path in waiting_targets(replicas):
+        write_back(catalog, only=path)
+    discard(catalog, [replica.id for replica in replicas])
 
 
 def _replicas(catalog: Catalog, numbers: set[int | None]) -> list[Replica]:

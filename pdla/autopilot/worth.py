@@ -269,13 +269,13 @@ def failure(stake: Stake) -> str:
     """Why a replica is to be retired: it did not pay in two runs in succession. Empty: it is not.
 
     >>> failure(Stake("slow", {}, 1.0, [PastRun(1.0, True, 2.0), PastRun(2.0, True, -0.5), PastRun(3.0, True, 0.0)]))
-    'it did not pay in the last two runs that read it: they took 500 ms and 0 s longer than without it'
+    'it did not pay in the last two runs that used it: they took 500 ms and 0 s longer than without it'
     """
     last = stake.measured[-2:]
     if len(last) < 2 or max(last) > 0:
         return ""
     first, second = (format_seconds(abs(saved)) for saved in last)
-    return f"it did not pay in the last two runs that read it: they took {first} and {second} longer than without it"
+    return f"it did not pay in the last two runs that used it: they took {first} and {second} longer than without it"
 
 
 def attributed(saved: float, predicted: Mapping[str, float]) -> dict[str, float]:

@@ -71,16 +71,18 @@ class RunFacts:
         trace: the fingerprint of its trace; "": none.
         ranks, bytes: of the whole run. ``read`` and ``hit``: bytes read, and those of them from
             replicas.
-        seconds: what the slowest rank spent in data calls; None: not recorded.
+        seconds: what the slowest rank spent in data calls, or if writes went to replicas, which moves time
+            into the close, in all calls of MPI-IO; None: not recorded.
         before: the same, as expected of this run without replicas, from earlier runs; None: not
             known.
-        predicted: the seconds that the plan expected the replicas it read to save.
-        replicas: bytes read from each replica, by its number.
+        predicted: the seconds that the plan expected the replicas it used to save.
+        replicas: bytes read from each replica, or written to it, by its number.
         drift: what changed in the patterns since the previous run that was recorded.
         files: the paths.
         calls: by path and operation ("read", "write"), seconds of the slowest rank in data calls.
         policy: the policy of the run; "": none.
         io: what the slowest rank spent in all calls of MPI-IO; None: not recorded.
+        redirected: bytes written to replicas.
     """
 
     ranks: int
@@ -98,18 +100,29 @@ class RunFacts:
     calls: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     policy: str = ""
     io: float | None = None
+    redirected: int = 0
+
+    @property
+    def served(self) -> bool:
+        """Whether bytes came from replicas, or went to them."""
+        return bool(self.hit or self.redirected)
 
     @property
     def measured(self) -> float | None:
-        """Seconds saved, as measured; None: not known, or nothing came from replicas."""
-        if not self.hit or self.before is None or self.seconds is None:
+        """Seconds saved, as measured; None: not known, or replicas served nothing."""
+        if not self.served or self.before is None or self.seconds is None:
             return None
         return self.before - self.seconds
 
     @property
     def hit_ratio(self) -> float:
-        """The share of the bytes read that came from replicas."""
-        return self.hit / self.read if self.read else 0.0
+        """The share of the bytes read that came from replicas; if writes went to replicas, the share of all bytes."""
+        return (self.hit + self.redirected) / self.asked if self.asked else 0.0
+
+    @property
+    def asked(self) -> int:
+        """The bytes of which ``hit_ratio`` is a share."""
+        return self.bytes if self.redirected else self.read
 
 
 @dataclass(frozen=True)

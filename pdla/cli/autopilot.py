@@ -256,6 +256,7 @@ def _run_json(run: LearnedRun) -> dict[str, Any]:
         "seconds": facts.seconds,
         "read": facts.read,
         "hit": facts.hit,
+        "redirected": facts.redirected,
         "hit_ratio": facts.hit_ratio,
         "predicted": facts.predicted,
         "measured": facts.measured,

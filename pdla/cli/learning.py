@@ -45,13 +45,14 @@ def own_cluster() -> str | None:
 
 @contextmanager
 def record_to_learn(
-    run: str, command: Sequence[str], cluster: str | None, policy: str | None, *, chosen: bool
+    run: str, command: Sequence[str], cluster: str | None, policy: str | None, *, chosen: bool, writes: spool.Writes
 ) -> Iterator[spool.Recording | None]:
     """Record the run, if that is possible now; otherwise one line says why not."""
     with ExitStack() as stack:
         entered = None
         try:
-            entered = stack.enter_context(spool.recording(run, command, cluster, policy or "", chosen=chosen))
+            recording = spool.recording(run, command, cluster, policy or "", chosen=chosen, writes=writes)
+            entered = stack.enter_context(recording)
         except PdlaError as error:
             say(f"nothing is learned from this run: {error}")
         yield entered

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -98,7 +99,7 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
 @json_option
 @command_argument
 def run(
-    writes: str,
+    writes: Literal["original", "close", "lease"],
     policy: str | None,
     cluster: str | None,
     coherence: str | None,
@@ -133,7 +134,7 @@ def run(
     with redirection(command, writes) as (variables, reports):
         serving = _begun_as_chosen(command, cluster, reports) if chosen else serving.begun(reports)
         policy, critical = serving.policy, serving.critical
-        recording = record_to_learn(reports.name, command, cluster, policy or "", chosen=chosen)
+        recording = record_to_learn(reports.name, command, cluster, policy or "", chosen=chosen, writes=writes)
         with recording if learn else nullcontext() as learned:
             variables |= learned.variables if learned else {}
             variables |= serving.variables

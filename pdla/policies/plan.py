@@ -388,7 +388,7 @@ def _patterns(
         elif writes is None:
             obstacle = "writes go to the original"
         else:
-            obstacle = _writing_obstacle(writes.dependences[number])
+            obstacle = writing_obstacle(writes.dependences[number])
         if not obstacle:
             twin = seen.setdefault((signature.file, signature.op, access_map), signature)
             if twin is not signature:
@@ -403,7 +403,8 @@ def _patterns(
     return patterns, refused
 
 
-def _writing_obstacle(depends: int) -> str:
+def writing_obstacle(depends: int) -> str:
+    """Why writes that depend so on other accesses (pdla.analyzers.dependence) get no replica; empty: they may."""
     if found := [name for flag, name in DEPENDENCES.items() if flag != RAW and depends & flag]:
         return f"its bytes are accessed before they are written ({' and '.join(found)})"
     return "its bytes are read by other ranks before a sync or close" if depends & UNSYNCED else ""
