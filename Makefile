@@ -82,6 +82,7 @@ docs: .venv/docs-ready
 wheels:
 	packaging/wheels.sh dist
 	if [ "$$(id -u)" = 0 ]; then packaging/in_root.sh dist/pdla-*-manylinux_*.whl $(SUITE); fi
+	if [ "$$(id -u)" = 0 ] && command -v podman; then packaging/in_image.sh dist/pdla-*-manylinux_*.whl $(SUITE); fi
 
 papers: .venv/demo-ready
 	$(BIN)/python -m benchmarks.papers
