@@ -68,7 +68,7 @@ def test_a_container_of_podman(debian_mpi: Mpi, folder: Path, library: Path) -> 
         (root / name).symlink_to(f"usr/{name}")
     image = ["-v", "/usr:/usr:ro", "-v", "/etc:/etc:ro"]
     starts([*PODMAN, *image, "--rm", "--rootfs", root, "true"])
-    (page,) = (block.text for block in pages.blocks(PAGE) if "app mpiexec" in block.text)
+    (page,) = (block.text for block in pages.blocks(PAGE) if "podman run --rm -e" in block.text)
     _, _, redirected = page.partition("pdla run -- apptainer")[2].partition("\n")
     mounts = " ".join(f"-v {path}:{path}" for path in (folder / "home", library))
     for there, now in {
