@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pdla import load
 from tests.killing_nodes import MODES as KILLED_MODES
 from tests.killing_nodes import STAGES, Killing
 from tests.support.loop_on_nodes import MODES, PDLA, WRITES, WRITES_ONLY, Loop
@@ -73,6 +75,31 @@ def test_every_step_and_every_mode_gives_the_bytes_of_a_native_run(loop: Loop) -
         assert loop.result == wanted, mode
         loop.run(PDLA, "run", *loop.options(mode), "--", *loop.reader())
         assert loop.seen() == read, mode
+
+
+SMALL_DEMO = """
+import importlib, sys
+demo = importlib.import_module("pdla.cli.demo")
+demo.SIDE, demo.SLABS = 512, (4, 256, 256)
+demo.demo(["--directory", sys.argv[1], "--json"])
+"""
+
+
+@clusters((2, 2))
+@pytest.mark.thorough
+def test_the_demo_runs_on_two_nodes(loop: Loop) -> None:
+    """Its mpiexec is told by variables to use both."""
+    hosts = loop.directory / "machines"
+    hosts.write_text("".join(f"{name}:{loop.per_node}\n" for name in loop.cluster.names))
+    loop.environment |= {
+        "HYDRA_HOST_FILE": str(hosts),
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": str(loop.directory / "enter"),
+    }
+    said = loop.answer(loop.start(sys.executable, "-c", SMALL_DEMO, loop.directory / "demo"))
+    assert said["identical"] is True and said["bytes_from_replicas"] == 3 << 20
+    for name in ("tiles", "slabs"):
+        assert set(load(loop.directory / f"demo/{name}.h5").hosts) == set(loop.cluster.names)
 
 
 @clusters((2, 1))
