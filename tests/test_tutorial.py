@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 
 from tests.support import documentation_pages as pages
 from tests.support.mpi import Mpi, debian_mpis, unavailable
+from tests.support.striping_mount import striping_mount
 
 BIN = Path(sys.executable).parent
 HOWTO = pages.DOCS / "howto"
@@ -82,6 +84,23 @@ def test_network_storage(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec")}
     programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 16 512 256"
     assert followed(HOWTO / "network-storage.md", directory, programs) == 7
+
+
+@pytest.mark.parametrize(("kind", "targets"), [("lustre", [4, 5]), ("beegfs", [0, 1, 2, 3])])
+def test_replicas_on_a_parallel_file_system(directory: Path, kind: str, targets: list[int]) -> None:
+    """On the file system of the tests that stripes as this one does; the bytes are on ``targets`` then."""
+    with striping_mount(kind, directory.parent / kind) as mounted:
+        matrix = mounted.mount / "me/matrix.dat"
+        matrix.parent.mkdir()
+        np.random.default_rng(1).integers(256, size=2 << 20, dtype=np.uint8).tofile(matrix)
+        programs = {name: BIN / name for name in ("pdla", "mpiexec")}
+        programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 4 512 256"
+        here = {f"/mnt/{kind}": str(mounted.mount)}
+        assert followed(pages.DOCS / f"{kind}.md", directory, programs, replaced=here) == 9
+        replica = sorted(mounted.mount.glob("me/*/pdla-replicas-*/*/1.*"))
+        stored = [one for component in replica for one in mounted.objects(component)]
+        assert [target for target, _ in stored] == targets
+        assert Counter(b"".join(data for _, data in stored)) == Counter(matrix.read_bytes())
 
 
 @pytest.mark.timeout(400)
