@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--writes", choices=["original", "close", "lease"], default="original", help="of learned runs")
     options = parser.parse_args()
     those = [one for one in applications(options.amount) if is_chosen(one.name, options)]
-    those = those[:: len(those) // 2] if options.smoke else those
+    those = those[:: max(len(those) // 2, 1)] if options.smoke else those
     list_chosen([one.name for one in those], options)
     if why := seeking_obstacle():
         sys.stdout.write(f"skipped: {why}\n")

@@ -181,3 +181,12 @@ def test_a_program_that_a_module_preloads_may_write_to_replicas_if_the_module_sa
         assert runs.kinds()[-len(kinds) :] == kinds
         assert runs.out.read_bytes() == expected(seed)
     assert [one["redirected"] for one in runs.history()] == [0, SIZE]
+
+
+def test_a_policy_may_be_chosen_besides(runs: Writing) -> None:
+    for seed in (1, 2):
+        options = ("--wait", "--writes", "lease", "--policy", "auto")
+        said = runs.learn(*options, words=runs.words(seed)).stderr
+        assert runs.out.read_bytes() == expected(seed)
+    assert "128 writes redirected" in said
+    assert runs.kinds()[:4] == ["learned", "planned", "chose", "built"]
