@@ -122,6 +122,13 @@ def test_what_the_storage_cannot_do_is_not_chosen_and_the_plan_says_why():
     assert made.patterns[0].choice.space == "ssd"
 
 
+def test_if_the_storage_can_hold_no_replica_the_reason_is_that_and_no_comparison_of_seconds():
+    limits = Limits(obstacle=lambda pool, layout, size: f"cannot use {pool.name}")
+    (pattern,) = make_plan(analysis(CONTIGUOUS), CLUSTER, "pdla-s", limits=limits).patterns
+    assert pattern.choice.layout is None
+    assert pattern.reason.startswith("left in the original: cannot use ")
+
+
 def test_a_hybrid_takes_room_of_both_pools():
     tight = replace(CLUSTER, pools=(replace(HDD, capacity=20 * MiB), SSD))
     hybrid = plan(CONTIGUOUS, policy="pdla-s", cluster=tight).patterns[0].candidates[-1]

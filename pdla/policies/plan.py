@@ -354,10 +354,12 @@ def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> st
     if asked.wishes:
         best = max(asked.wishes, key=lambda wish: wish.gain)
         return f"{LEFT}a replica {found[best.candidate].refused}"
-    replicas = [one for one in found if one.layout]
+    replicas = [(one, asked_of.refused) for one, asked_of in zip(found, asked.candidates, strict=True) if one.layout]
     if not replicas:
         return f"{LEFT}the cluster has no pool that this policy uses"
-    best_replica = min(replicas, key=lambda one: (one.simulated is None, one.seconds))
+    best_replica, refused = min(replicas, key=lambda one: (one[1] != "", one[0].simulated is None, one[0].seconds))
+    if refused:
+        return f"{LEFT}{refused}"
     assert best_replica.layout is not None
     return (
         f"left in the original, {format_seconds(found[0].seconds)}: the best replica ({best_replica.layout.name} on "
