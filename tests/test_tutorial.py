@@ -20,6 +20,7 @@ import pytest
 from tests.support import documentation_pages as pages
 from tests.support.mpi import Mpi, debian_mpis, unavailable
 from tests.support.striping_mount import striping_mount
+from tests.test_autopilot_writes import STRIDED, expected
 
 BIN = Path(sys.executable).parent
 HOWTO = pages.DOCS / "howto"
@@ -101,6 +102,32 @@ def test_replicas_on_a_parallel_file_system(directory: Path, kind: str, targets:
         stored = [one for component in replica for one in mounted.objects(component)]
         assert [target for target, _ in stored] == targets
         assert Counter(b"".join(data for _, data in stored)) == Counter(matrix.read_bytes())
+
+
+def test_the_autopilot(directory: Path) -> None:
+    np.random.default_rng(1).integers(256, size=16 << 20, dtype=np.uint8).tofile(directory / "matrix.dat")
+    shutil.copy(pages.REPOSITORY / "examples/slabs.py", directory)
+    (directory / "app.py").write_text(STRIDED)
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
+    programs["app"] = f"{BIN / 'python'} app.py out.dat 1 0 0"
+    assert followed(pages.DOCS / "autopilot.md", directory, programs, replaced={"./app": "app"}) == 18
+    assert (directory / "out.dat").read_bytes() == expected(seed=1)
+
+
+def test_the_daemon(directory: Path) -> None:
+    matrix = directory / "matrix.dat"
+    np.zeros(16 << 20, dtype=np.uint8).tofile(matrix)
+    programs = {name: BIN / name for name in ("pdla", "mpiexec")}
+    programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 16 512 512"
+    assert followed(pages.DOCS / "daemon.md", directory, programs, replaced={"./app": "app"}) == 11
+
+
+def test_exports(directory: Path) -> None:
+    matrix = directory / "matrix.dat"
+    np.zeros(16 << 20, dtype=np.uint8).tofile(matrix)
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
+    programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 16 512 512"
+    assert followed(pages.DOCS / "exports.md", directory, programs, replaced={"./app": "app"}) == 10
 
 
 @pytest.mark.timeout(400)
