@@ -130,6 +130,15 @@ def test_exports(directory: Path) -> None:
     assert followed(pages.DOCS / "exports.md", directory, programs, replaced={"./app": "app"}) == 10
 
 
+def test_imports(directory: Path) -> None:
+    """With the samples of the tools, and an archive of OTF2's own writer."""
+    from tests.test_otf2 import RANKS, written
+
+    written(directory.parent / "scorep", *RANKS)
+    here = {"~/pdla/": f"{pages.REPOSITORY}/", "/scratch/me/scorep": str(directory.parent / "scorep")}
+    assert followed(pages.DOCS / "imports.md", directory, {"pdla": BIN / "pdla"}, replaced=here) == 6
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.thorough
 def test_troubleshooting(directory: Path) -> None:
