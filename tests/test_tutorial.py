@@ -12,6 +12,7 @@ import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,15 @@ def test_imports(directory: Path) -> None:
     written(directory.parent / "scorep", *RANKS)
     here = {"~/pdla/": f"{pages.REPOSITORY}/", "/scratch/me/scorep": str(directory.parent / "scorep")}
     assert followed(pages.DOCS / "imports.md", directory, {"pdla": BIN / "pdla"}, replaced=here) == 6
+
+
+def test_the_installation_is_checked(directory: Path) -> None:
+    matrix = directory / "matrix.dat"
+    np.zeros(1 << 20, dtype=np.uint8).tofile(matrix)
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "mpicc")}
+    programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 4 256 256"
+    here = {"pdla 0.2.0": f"pdla {version('pdla')}", "./app": "app"}
+    assert followed(pages.DOCS / "install.md", directory, programs, replaced=here) == 4
 
 
 @pytest.mark.timeout(400)
