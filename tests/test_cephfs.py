@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +26,12 @@ from pdla.replicator.backends.conformance import KIB64, SIZE, BackendTests
 from pdla.replicator.backends.originals import OriginalStriping
 from pdla.units import MiB
 from tests.conftest import InProcess, Pdla
+from tests.support import documentation_pages as pages
 from tests.support.mpi import Mpi, available_mpis
 from tests.test_caches import IMMEDIATE, make_case
 from tests.test_fragments import COUNT, PIECE, RANKS, costs
 from tests.test_loop import Job
+from tests.test_tutorial import BIN, followed
 from tools.loopback_ceph import ANSWER, Ceph
 
 pytestmark = pytest.mark.timeout(4 * ANSWER)  # everything is waited for, for as long as a busy machine takes
@@ -397,3 +400,20 @@ def test_fragments_of_a_file_are_those_of_its_layout(ceph: Ceph, folder: Path, t
     ran = case.run({**case.variables(IMMEDIATE), **costs(case)}, "apart:1")
     assert ran.total("written", "bytes") == ran.total("home", "bytes") == RANKS * PIECE * COUNT and ran.passed == set()
     assert ran.bytes == native.bytes
+
+
+def test_the_page(ceph: Ceph) -> None:
+    """It is followed on the cluster; the objects of the replica are on the OSDs that the page names then."""
+    matrix = ceph.mount / "pdla/matrix.dat"
+    matrix.parent.mkdir()
+    np.random.default_rng(1).integers(256, size=2 * MiB, dtype=np.uint8).tofile(matrix)
+    programs: dict[str, str | Path] = {name: BIN / name for name in ("pdla", "mpiexec")}
+    programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 4 512 256"
+    with tempfile.TemporaryDirectory(prefix="pdla-", dir="/tmp") as folder:
+        work = Path(folder) / "work"
+        work.mkdir()
+        here = {"/mnt/cephfs": str(ceph.mount)}
+        assert followed(pages.DOCS / "cephfs.md", work, programs, replaced=here) == 8
+    files = sorted((ceph.mount / "pdla").glob("*/pdla-replicas-*/*/1.*"))
+    assert [set(where(ceph, file).values()) for file in files] == [{0}, {1}, {2}, {3}]
+    assert sum(file.stat().st_size for file in files) == 2 * MiB
