@@ -88,9 +88,10 @@ def test_network_storage(directory: Path) -> None:
     assert followed(HOWTO / "network-storage.md", directory, programs) == 7
 
 
-@pytest.mark.parametrize(("kind", "targets"), [("lustre", [4, 5]), ("beegfs", [0, 1, 2, 3])])
-def test_replicas_on_a_parallel_file_system(directory: Path, kind: str, targets: list[int]) -> None:
+@pytest.mark.parametrize(("page", "targets"), [("lustre.md", [4, 5]), ("beegfs.md", [0, 1, 2, 3])])
+def test_replicas_on_a_parallel_file_system(directory: Path, page: str, targets: list[int]) -> None:
     """On the file system of the tests that stripes as this one does; the bytes are on ``targets`` then."""
+    kind = page.removesuffix(".md")
     with striping_mount(kind, directory.parent / kind) as mounted:
         matrix = mounted.mount / "me/matrix.dat"
         matrix.parent.mkdir()
@@ -98,7 +99,7 @@ def test_replicas_on_a_parallel_file_system(directory: Path, kind: str, targets:
         programs = {name: BIN / name for name in ("pdla", "mpiexec")}
         programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 4 512 256"
         here = {f"/mnt/{kind}": str(mounted.mount)}
-        assert followed(pages.DOCS / f"{kind}.md", directory, programs, replaced=here) == 9
+        assert followed(pages.DOCS / page, directory, programs, replaced=here) == 9
         replica = sorted(mounted.mount.glob("me/*/pdla-replicas-*/*/1.*"))
         stored = [one for component in replica for one in mounted.objects(component)]
         assert [target for target, _ in stored] == targets
