@@ -48,7 +48,7 @@ def variables(case: Case, policy: str) -> dict[str, str]:
 
 def files(case: Case) -> list[Path]:
     """The cache files."""
-    return [path for name in ("cache", "ssd0", "ssd1") for path in (case.directory / name).glob("*")]
+    return [path for name in ("cache", "ssd0", "ssd1") for path in (case.directory / name).rglob("*.cache")]
 
 
 def kill_writer(case: Case, policy: str, *steps: str, ranks: int = 3) -> Ran:

@@ -83,8 +83,8 @@ def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node(tmp_path: Pat
         assert one.most["MPI bytes"] < 2048 + piece * min(1024, pieces * one.ranks) * math.log2(one.ranks)
 
 
-SERVERS, RESERVED = 2, 2
-"""How many there are, and how often a rank reserves room for its two calls."""
+SERVERS, COUNTED = 2, 2
+"""How many there are, and how often a rank counts what is reserved: before and after it reserves for both calls."""
 
 
 def test_a_rank_that_caches_on_ssd_servers_looks_at_the_files_of_its_node(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_a_rank_that_caches_on_ssd_servers_looks_at_the_files_of_its_node(tmp_pa
         **of_mpi, "open journals": "n", "open cache": "n"
     }  # fmt: skip
     for one in found:
-        assert 0 < one.most["stat cache"] <= 2 * one.ranks and one.most["stat room"] == RESERVED * SERVERS
-        assert max(one.most[key] for key in chance) <= 10
+        assert 0 < one.most["stat cache"] <= 3 * one.ranks and one.most["stat room"] == COUNTED * SERVERS
+        assert max(one.most[key] for key in chance) <= 12
 
 
 def test_a_rank_that_reserves_room_looks_at_each_other_node_once(tmp_path: Path) -> None:
@@ -113,5 +113,5 @@ def test_a_rank_that_reserves_room_looks_at_each_other_node_once(tmp_path: Path)
         for file in range(3):
             (node / f"pdla-{file}.cache").touch()
     found = counting.count("s4d")
-    assert found.most["stat room"] == RESERVED * (SERVERS + nodes)
-    assert found.most["stat cache"] <= 2 * counting.ranks
+    assert found.most["stat room"] == COUNTED * (SERVERS + nodes)
+    assert found.most["stat cache"] <= 3 * counting.ranks

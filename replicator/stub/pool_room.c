@@ -68,6 +68,8 @@ static bool reserve(struct pool_room *room, int64_t bytes)
 
 bool pool_room_reserve(struct pool_room *room, int64_t bytes)
 {
+    if (room->share == 0 && count(room) < 0)
+        return false;
     const int64_t part = room->share / SHARE_STEPS, least = room->capacity / STEPS, step = part < least ? part : least;
     return !room->exceeded && clock_ns() >= room->shut
         && ((bytes < step && reserve(room, step)) || reserve(room, bytes));
