@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ def loop_obstacle() -> str:
         return "disks on loop devices need root"
     if not Path("/dev/loop-control").exists():
         return "disks need loop devices (there is no /dev/loop-control)"
+    if missing := [tool for tool in ("losetup", "mkfs.ext4") if shutil.which(tool) is None]:
+        return f"disks on loop devices need {' and '.join(missing)}, which the PATH does not have"
     return ""
 
 

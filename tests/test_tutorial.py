@@ -88,6 +88,7 @@ def test_network_storage(directory: Path) -> None:
     assert followed(HOWTO / "network-storage.md", directory, programs) == 7
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("page", "targets"), [("lustre.md", [4, 5]), ("beegfs.md", [0, 1, 2, 3])])
 def test_replicas_on_a_parallel_file_system(directory: Path, page: str, targets: list[int]) -> None:
     """On the file system of the tests that stripes as this one does; the bytes are on ``targets`` then."""
@@ -106,6 +107,7 @@ def test_replicas_on_a_parallel_file_system(directory: Path, page: str, targets:
         assert Counter(b"".join(data for _, data in stored)) == Counter(matrix.read_bytes())
 
 
+@pytest.mark.thorough
 def test_the_autopilot(directory: Path) -> None:
     np.random.default_rng(1).integers(256, size=16 << 20, dtype=np.uint8).tofile(directory / "matrix.dat")
     shutil.copy(pages.REPOSITORY / "examples/slabs.py", directory)
