@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pdla.autopilot import spool
-from pdla.autopilot.judging import Judge
-from pdla.autopilot.learner import Learner
-from pdla.autopilot.names import this_user
-from pdla.catalog import RunFacts, open_catalog
+from pdla.catalog import RunFacts
 from tests.support.mpi import available_mpis
 from tests.test_autopilot import Runs
 
@@ -113,13 +108,7 @@ def test_a_replica_for_writes_that_does_not_pay_is_retired(runs: Writing, monkey
     runs.write(1, "close")
     monkeypatch.setenv("PDLA_HOME", str(runs.pdla.home))
     slow = RunFacts(RANKS, SIZE, 0, 0, seconds=10.0, before=1.0, run=1, replicas={"1": SIZE}, redirected=SIZE)
-    with closing(open_catalog()) as catalog:
-        for number in range(2):
-            assert Judge(catalog, this_user()).failures() == []
-            catalog.autopilot.learn(1, f"run.{number}", datetime.now(UTC), slow, this_user(), [])
-        Learner(catalog).retire()
-    kind, why = runs.decisions()[-1]
-    assert (kind, "it did not pay in the last two runs that used it" in why) == ("retired", True)
+    runs.retires_after_two(slow)
     assert runs.replicas() == []
     runs.write(2, "close")
     assert runs.kinds()[-1] == "learned"

@@ -33,7 +33,8 @@ static bool make(char *directory, mode_t mode)
 {
     if (mkdir(directory, mode) != 0)
         return errno == EEXIST;
-    chmod(directory, mode); /* whatever the umask */
+    /* Whatever the umask. RATIONALE: others may write to the directory above, and put a link in its place. */
+    fchmodat(AT_FDCWD, directory, mode, AT_SYMLINK_NOFOLLOW);
     char *slash = strrchr(directory, '/');
     *slash = '\0';
     directory_sync(directory);

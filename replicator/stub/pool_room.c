@@ -70,7 +70,8 @@ bool pool_room_reserve(struct pool_room *room, int64_t bytes)
 {
     if (room->share == 0 && count(room) < 0)
         return false;
-    const int64_t part = room->share / SHARE_STEPS, least = room->capacity / STEPS, step = part < least ? part : least;
+    const int64_t of_share = room->share / SHARE_STEPS, of_all = room->capacity / STEPS;
+    const int64_t step = of_share < of_all ? of_share : of_all;
     return !room->exceeded && clock_ns() >= room->shut
         && ((bytes < step && reserve(room, step)) || reserve(room, bytes));
 }
