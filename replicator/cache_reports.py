@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pdla.file_policies import NONE
 from pdla.replicator.passed_calls import Passed, merge_passed, read_passed
 from pdla.units import counted, format_bytes, format_seconds
 
@@ -131,7 +132,7 @@ def summary(files: Sequence[CacheReport], seconds_hidden: float) -> dict[str, An
     opens = [Passed(why, 0, 0) for file in files for why in file.refused]
     refused = merge_passed([*(entry for file in files for entry in file.passed), *opens])
     return {
-        "policy": files[0].policy,
+        "policy": ", ".join(sorted({file.policy for file in files} - {NONE})) or NONE,
         "hit_bytes": sum(file.hit_bytes for file in files),
         "written_bytes": sum(file.written_bytes for file in files),
         "home_bytes": sum(file.home_bytes for file in files),
@@ -149,10 +150,11 @@ def cache_parts(report: Mapping[str, Any]) -> list[str]:
     calls, hits, requests = (
         sum(file[name] for file in files) for name in ("written_calls", "hit_calls", "home_requests")
     )
-    parts = [f"no write was cached by {cache['policy']}"]
+    by = "" if cache["policy"] == NONE else f" by {cache['policy']}"
+    parts = [f"no write was cached{by}"]
     if calls:
         parts = [
-            f"{counted(calls, 'write')} ({format_bytes(cache['written_bytes'])}) cached by {cache['policy']}",
+            f"{counted(calls, 'write')} ({format_bytes(cache['written_bytes'])}) cached{by}",
             f"{format_bytes(cache['home_bytes'])} brought home in {counted(requests, 'request')}, "
             f"{format_seconds(cache['seconds_hidden'])} of that while the program computed",
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +19,12 @@ MOST_REQUESTS = 4_000_000
 _Float64Array = npt.NDArray[np.float64]
 
 
-def seed(catalog: Catalog, cluster: Cluster) -> list[Path]:
-    """Fill the tables of files that were traced and that no run with S4D-Cache has read; returns these files.
+def seed(catalog: Catalog, cluster: Cluster, is_wanted: Callable[[str], bool]) -> list[Path]:
+    """Fill the tables of wanted files that were traced and that no run with S4D-Cache has read; returns these files.
 
     A table may stay empty: then the file is not looked at again.
     """
-    new = catalog.patterns.files() - catalog.critical.seen().keys()
+    new = set(filter(is_wanted, catalog.patterns.files() - catalog.critical.seen().keys()))
     traced: dict[str, list[Signature]] = {file: [] for file in sorted(new)}
     for pattern in catalog.patterns.find() if new else ():
         signature = pattern.signature

@@ -416,8 +416,8 @@ def test_a_traced_file_is_looked_at_once(pools: Pools) -> None:
     written = replace(pattern(Loop(8192, 5), op="write"), file=str(pools.original))
     pools.catalog.runs.record(run, [Occurrence(written, {})])
     cluster = load_cluster(str(pools.cluster()))
-    assert seed(pools.catalog, cluster) == [pools.original]
-    assert seed(pools.catalog, cluster) == [] and pools.fetch() == {} and pools.extents() == []
+    assert seed(pools.catalog, cluster, lambda _: True) == [pools.original]
+    assert seed(pools.catalog, cluster, lambda _: True) == [] and pools.fetch() == {} and pools.extents() == []
     pools.found((0, 4096, 0.001, 1))
     pools.fetch()
     assert pools.extents() == [[0, 4096]]
@@ -545,7 +545,7 @@ def test_what_traces_know_is_served_in_the_first_run(pdla: Launching, any_mpi: M
     pdla.run("trace", "-o", pdla.directory / "run.h5", "--", *words("read:0"))
     pdla.run("analyze", pdla.directory / "run.h5")
     catalog = open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}")
-    assert seed(catalog, load_cluster(str(path))) == [original]
+    assert seed(catalog, load_cluster(str(path)), lambda _: True) == [original]
     (traced,) = catalog.critical.all()
     catalog.close()
     (pdla.home / "catalog.db").unlink()
@@ -559,7 +559,7 @@ def test_what_traces_know_is_served_in_the_first_run(pdla: Launching, any_mpi: M
     whole = np.array([[0, len(native), 0]])
     # The table has half of what the trace told, and what the run found.
     assert found.data.saved_in(whole) == pytest.approx((1 + FADING) * traced.data.saved_in(whole), rel=0.01)
-    assert seed(catalog, load_cluster(str(path))) == [] and original.read_bytes() == native
+    assert seed(catalog, load_cluster(str(path)), lambda _: True) == [] and original.read_bytes() == native
 
 
 def test_a_small_cache_has_what_is_read_most(pdla: Launching) -> None:

@@ -17,6 +17,7 @@ import google_crc32c
 import pytest
 
 from pdla.cli.caching import variables
+from pdla.file_policies import FilePolicies
 from pdla.layouts.config import load_cluster
 from pdla.policies.s4d import benefit_of
 from pdla.simulator import caching, core
@@ -113,11 +114,11 @@ def synchronous(mpich_case: Case) -> Iterator[Case]:
 
 @pytest.mark.parametrize("steps", [*STEPS.values(), *AGAIN.values()], ids=[*STEPS, *AGAIN])
 def test_bytes_are_the_same_where_ssds_are_synchronous(synchronous: Case, steps: list[str]) -> None:
-    synchronous.same(IMMEDIATE, *steps, **costs(synchronous, ALL, PDLA_CACHE_BYTES=str(256 << 20)))
+    synchronous.same(IMMEDIATE, *steps, **costs(synchronous, ALL, PDLA_SSD_BYTES=str(256 << 20)))
     assert left_on_servers(synchronous) == [[], []]
 
 
-@pytest.mark.parametrize("room", [{}, {"PDLA_CACHE_BYTES": str(256 << 20)}], ids=["free", "limited"])
+@pytest.mark.parametrize("room", [{}, {"PDLA_SSD_BYTES": str(256 << 20)}], ids=["free", "limited"])
 @pytest.mark.parametrize(("flags", "laid_out"), [("sync", True), ("async", False)])
 def test_cache_files_are_laid_out_where_each_write_to_a_new_place_writes_a_journal(
     synchronous: Case, flags: str, laid_out: bool, room: dict[str, str]
@@ -168,7 +169,9 @@ def test_the_way_home_is_in_the_order_of_the_file(tmp_path: Path, pool: str, sec
         f"[pools.hdd]\nkind = 'hdd'\nstartup = [[0, 0.0], ['1M', 0.008]]\n{pool}\n{device}"
         f"[pools.ssd]\nkind = 'ssd'\nstartup = [[0, 0.0]]\nwhere = ['/c']\n{device}"
     )
-    strip, servers, ssds, way_home, *_ = variables("s4d", "node", {}, load_cluster(file))["PDLA_SSD_COSTS"].split()
+    strip, servers, ssds, way_home, *_ = variables(FilePolicies(default="s4d"), "node", {}, load_cluster(file))[
+        "PDLA_SSD_COSTS"
+    ].split()
     assert (strip, servers, ssds) == ("65536", "2", "1")
     assert float(way_home) == pytest.approx(seconds)
 
@@ -203,7 +206,7 @@ def test_h49_what_was_written_over_bytes_that_came_home_is_read(case: Case) -> N
 
 
 def test_a_full_server_takes_what_fits(case: Case) -> None:
-    variables = costs(case, ALL, PDLA_CACHE_BYTES=str(4 * 19200))
+    variables = costs(case, ALL, PDLA_SSD_BYTES=str(4 * 19200))
     ran = case.same(IMMEDIATE, *(f"write:{i}" for i in range(8)), "one:3", **variables)
     assert 0 < ran.total("written", "bytes") < 8 * 3 * 19200 and "no room in the cache" in ran.passed
 

@@ -235,7 +235,7 @@ def test_what_a_killed_program_wrote_is_there_at_the_next_open(case: Case) -> No
 
 
 def test_a_full_server_takes_what_fits(case: Case) -> None:
-    variables = costs(case, PDLA_CACHE_BYTES="8192")
+    variables = costs(case, PDLA_SSD_BYTES="8192")
     ran = case.same(IMMEDIATE, *(f"apart:{i}" for i in range(4)), "over:2", **variables)
     assert 0 < ran.total("written", "bytes") < 4 * bytes_of(ALL)
 

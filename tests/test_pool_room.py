@@ -46,7 +46,7 @@ def any_case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Cas
 
 
 def variables(case: Case, capacity: int) -> dict[str, str]:
-    return {**case.variables(IMMEDIATE), **costs(case, ALL, PDLA_CACHE_BYTES=str(capacity))}
+    return {**case.variables(IMMEDIATE), **costs(case, ALL, PDLA_SSD_BYTES=str(capacity))}
 
 
 def cache_files(case: Case) -> list[Path]:

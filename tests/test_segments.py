@@ -15,6 +15,7 @@ import pytest
 
 from pdla.cli.caching import variables
 from pdla.critical_data import CriticalData
+from pdla.file_policies import FilePolicies
 from pdla.layouts.config import load_cluster
 from pdla.replicator.critical_logs import ROW, Segments, joined, logs_in, read_log, read_logs, record
 from tests.conftest import Launching
@@ -207,9 +208,9 @@ def test_a_log_has_the_segments(tmp_path: Path) -> None:
 def test_segments_are_those_of_the_cluster() -> None:
     """1 MiB and 4 MiB on each of six home servers."""
     cluster = load_cluster("liu")
-    named = variables("liu", "node", {}, cluster)
+    named = variables(FilePolicies(default="liu"), "node", {}, cluster)
     assert named["PDLA_SEGMENTS"] == f"{6 << 20} {24 << 20} {6 * 256 << 20} 0.5"
-    assert "PDLA_SEGMENTS" not in variables("s4d", "node", {}, cluster)
+    assert "PDLA_SEGMENTS" not in variables(FilePolicies(default="s4d"), "node", {}, cluster)
 
 
 # ---- while a program runs --------------------------------------------------------------------------------------------

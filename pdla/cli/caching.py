@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pdla.errors import ConfigError, PdlaError
+from pdla.file_policies import NONE, FilePolicies
 from pdla.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -70,14 +71,17 @@ SSD_HINTS = ("cache_bytes",)
 """Those that they know."""
 
 
-def check_policy(name: str) -> None:
-    """Refuse what is no policy.
+def check_policy(word: str) -> None:
+    """Refuse what is not ``[PATTERN=]NAME`` with the name of a policy.
 
     Raises:
         ConfigError: a program cannot run with it.
     """
-    if name not in (*RUNS, AUTO):
-        raise ConfigError(f"unknown policy {name!r}: pdla run has {', '.join((*RUNS, AUTO))}")
+    names = FilePolicies.of_words([word]).words
+    name = names[0].rpartition("=")[2]
+    known = (*RUNS, NONE) if "=" in word else (*RUNS, NONE, AUTO)
+    if name not in known:
+        raise ConfigError(f"unknown policy {name!r}: pdla run has {', '.join(known)}")
 
 
 def read_hints(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
@@ -96,45 +100,62 @@ def read_hints(_: click.Context, __: click.Parameter, given: Sequence[str]) -> d
     return hints
 
 
-def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
-    """The environment variables with which the library runs a policy.
+def on_ssds(policies: FilePolicies) -> list[str]:
+    """Those of the policies whose cache is on SSD servers."""
+    return [name for name in policies.names if name in SSD_POLICIES]
+
+
+def variables(
+    policies: FilePolicies, coherence: str, hints: Mapping[str, str], cluster: Cluster | None
+) -> dict[str, str]:
+    """The environment variables with which the library runs the policies of a program's files.
 
     Raises:
-        PdlaError: ``cluster`` lacks what the policy needs, or the policy does not know a hint.
+        PdlaError: ``cluster`` lacks what a policy needs.
+        click.UsageError: no policy knows a hint, or policies mean different things by it.
     """
-    if policy in SSD_POLICIES:
-        return _ssds(policy, coherence, hints, cluster)
+    ssds = on_ssds(policies)
+    others = [name for name in policies.names if name not in ssds]
+    if shared := [name for name in hints if ssds and others and name in SSD_HINTS]:
+        raise click.UsageError(
+            f"--hint {shared[0]} would be for {others[0]} and for {ssds[0]}: say it by the pools of --cluster"
+        )
+    found = {"PDLA_POLICY": str(policies), "PDLA_COHERENCE": coherence}
+    found |= _ssds(ssds, {} if others else hints, cluster) if ssds else {}
+    found |= _devices(hints, cluster) if others else {}
+    return found
+
+
+def _devices(hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
+    """The hints of E10, and what decides whether pieces are exchanged (docs/caching.md)."""
     found = {"e10_cache": "enable"}
     if cluster is not None:
         found |= _device(cluster, needs_path="e10_cache_path" not in hints)
     found |= hints
-    named = {f"PDLA_{name.upper()}": value for name, value in found.items()}
-    return {"PDLA_POLICY": policy, "PDLA_COHERENCE": coherence, **_costs(cluster), **named}
+    return {**_costs(cluster), **{f"PDLA_{name.upper()}": value for name, value in found.items()}}
 
 
-def _ssds(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
-    """What S4D-Cache, iBridge or LiU judges requests by, and where the SSD servers are (docs/ssd-cache.md)."""
+def _ssds(policies: Sequence[str], hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
+    """What S4D-Cache, iBridge and LiU judge requests by, and where the SSD servers are (docs/ssd-cache.md)."""
     from pdla.policies.online import pool_of
 
     if unknown := [name for name in hints if name not in SSD_HINTS]:
-        raise click.UsageError(f"--policy {policy} has no hint {unknown[0]}: it has {', '.join(SSD_HINTS)}")
+        raise click.UsageError(f"--policy {policies[0]} has no hint {unknown[0]}: it has {', '.join(SSD_HINTS)}")
     if cluster is None:
         raise click.UsageError(
-            f"--policy {policy} needs --cluster: with its costs it finds out which requests are critical"
+            f"--policy {policies[0]} needs --cluster: with its costs it finds out which requests are critical"
         )
-    home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", f"pdla run --policy {policy}")
+    home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", f"pdla run --policy {policies[0]}")
     if wrong := [where for where in ssd.where if ":" in where]:
         raise ConfigError(f"{wrong[0]!r} of {cluster.source} has a colon, which separates directories here")
     numbers = [cluster.home_strip, cluster.home_servers, ssd.servers, _way_home(home, cluster)]
     model = [*numbers, *_device_numbers(home), *_device_numbers(ssd)]
     reserved = reserved_bytes(cluster, hints)
     return {
-        "PDLA_POLICY": policy,
-        "PDLA_COHERENCE": coherence,
         "PDLA_SSD_COSTS": " ".join(map(repr, model)),
         "PDLA_SSD_PATH": ":".join(str(Path(where).absolute()) for where in ssd.where),
-        **({"PDLA_SEGMENTS": _segments(cluster)} if policy == "liu" else {}),
-        **({"PDLA_CACHE_BYTES": str(reserved)} if reserved else {}),
+        **({"PDLA_SEGMENTS": _segments(cluster)} if "liu" in policies else {}),
+        **({"PDLA_SSD_BYTES": str(reserved)} if reserved else {}),
     }
 
 

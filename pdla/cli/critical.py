@@ -14,6 +14,7 @@ from pdla.units import format_bytes, format_seconds, shown
 
 if TYPE_CHECKING:
     from pdla.catalog import Catalog, Replica
+    from pdla.file_policies import FilePolicies
     from pdla.model import Cluster
     from pdla.replicator.critical_logs import CriticalLog
     from pdla.replicator.critical_reads import CriticalReport
@@ -35,8 +36,8 @@ class CriticalRun:
         reports: a row for each file, after ``finish``.
     """
 
-    def __init__(self, policy: str, cluster: Cluster, reserved: int) -> None:
-        self.policy, self.cluster, self.reserved = policy, cluster, reserved
+    def __init__(self, policies: FilePolicies, cluster: Cluster, reserved: int) -> None:
+        self.policies, self.cluster, self.reserved = policies, cluster, reserved
         self.notes: list[str] = []
         self.reports: list[CriticalReport] = []
         self._found: dict[Path, CriticalLog] = {}  # what is recorded
@@ -58,7 +59,7 @@ class CriticalRun:
         from pdla.replicator.critical_patterns import seed
         from pdla.replicator.verify import remove_left_runs
 
-        for where in pool_of(self.cluster, "ssd", self.policy).where:
+        for where in pool_of(self.cluster, "ssd", "pdla run --policy").where:
             try:
                 Path(where).mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -66,7 +67,7 @@ class CriticalRun:
         try:
             catalog = open_catalog()
             remove_left_runs(catalog)
-            if self.policy == "s4d" and seed(catalog, self.cluster):
+            if seed(catalog, self.cluster, lambda path: self.policies.of(path) == "s4d"):
                 self._fetch(catalog)
             self._remember(catalog)
         except (PdlaError, OSError) as error:

@@ -14,14 +14,15 @@ from typing import Literal
 
 import click
 
-from pdla.cli.caching import AUTO, RUNS, SSD_POLICIES, check_policy, read_hints, reserved_bytes
+from pdla.cli.caching import AUTO, RUNS, check_policy, on_ssds, read_hints, reserved_bytes
 from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.learning import end_recording, follow, own_cluster, policy_of_next_run, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
-from pdla.errors import PdlaError
+from pdla.errors import ConfigError, PdlaError
+from pdla.file_policies import FilePolicies
 from pdla.left_reports import RANKS, has_reports, leave, note_run
 from pdla.units import counted
 
@@ -69,12 +70,16 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
 )
 @click.option(
     "--policy",
+    "named",
     type=Named(lambda: (*RUNS, AUTO), check_policy),
+    multiple=True,
+    metavar="[PATTERN=]NAME",
     help="e10: collective writes are cached on the nodes' own devices. s4d: what is faster on SSD servers is cached "
     "there: writes while the program runs, reads for later runs. ibridge: the same for the small ends of requests that "
     "are not aligned with strips. liu: the heads of large segments that are read for the most part, for later runs. "
     "Writes come home to the original in the background. auto: with --learn, the one with which earlier runs of this "
-    "command were fastest, or none.",
+    "command were fastest, or none. PATTERN=NAME, which may be given several times, is for files of these names only: "
+    "the first one that matches counts. none: such a file is left alone.",
 )
 @click.option(
     "--cluster",
@@ -100,7 +105,7 @@ def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tu
 @command_argument
 def run(
     writes: Literal["original", "close", "lease"],
-    policy: str | None,
+    named: tuple[str, ...],
     cluster: str | None,
     coherence: str | None,
     hints: dict[str, str],
@@ -123,24 +128,26 @@ def run(
 
     if wait and not learn:
         raise click.UsageError("--wait needs --learn")
-    chosen = policy == AUTO
-    if chosen and (not learn or coherence or hints):
-        raise click.UsageError("--policy auto needs --learn, and takes neither --coherence nor --hint")
+    chosen = AUTO in named
+    if chosen and (not learn or coherence or hints or len(named) > 1):
+        raise click.UsageError(
+            "--policy auto needs --learn, and takes neither --coherence nor --hint nor another policy"
+        )
     if not chosen:
-        serving = _serving(policy, cluster, coherence, hints, learn=learn)
+        serving = _serving(_read_policies(named), cluster, coherence, hints, learn=learn)
     if learn and (why := unusable()):
         say(f"the program runs without pdla: {why}")
         raise click.exceptions.Exit(launch(command, os.environ))
     with redirection(command, writes) as (variables, reports):
         serving = _begun_as_chosen(command, cluster, reports) if chosen else serving.begun(reports)
-        policy, critical = serving.policy, serving.critical
-        recording = record_to_learn(reports.name, command, cluster, policy or "", chosen=chosen, writes=writes)
+        policy, critical = str(serving.policies) if serving.policies.names else "", serving.critical
+        recording = record_to_learn(reports.name, command, cluster, policy, chosen=chosen, writes=writes)
         with recording if learn else nullcontext() as learned:
             variables |= learned.variables if learned else {}
             variables |= serving.variables
             variables |= {"PDLA_VERIFY": "1"} if verify else {}
             variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
-            coherent = writes != "original" or policy is not None or writes_are_noted()
+            coherent = writes != "original" or bool(policy) or writes_are_noted()
             with critical.beside(reports) if critical else nullcontext():
                 code = launch(command, preloaded(variables, coherence=coherent))
             report = collect(reports, shlex.join(command))
@@ -191,9 +198,9 @@ def _waiting() -> list[str]:
 
 @dataclass(frozen=True)
 class _Serving:
-    """How a run is served besides replicas: the variables of its policy, and what is done around the program."""
+    """How a run is served besides replicas: the variables of its policies, and what is done around the program."""
 
-    policy: str | None = None
+    policies: FilePolicies = field(default_factory=FilePolicies)
     variables: dict[str, str] = field(default_factory=dict)
     critical: CriticalRun | None = None
 
@@ -207,11 +214,18 @@ class _Serving:
         return replace(self, variables=self.variables | begun)
 
 
+def _read_policies(named: Sequence[str]) -> FilePolicies:
+    try:
+        return FilePolicies.of_words(named)
+    except ConfigError as error:
+        raise click.UsageError(f"--policy: {error}") from None
+
+
 def _serving(
-    policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str], *, learn: bool
+    policies: FilePolicies, cluster: str | None, coherence: str | None, hints: dict[str, str], *, learn: bool
 ) -> _Serving:
     """By the options that belong to --policy."""
-    if policy is None:
+    if not policies.names:
         if coherence or hints or (cluster and not learn):
             raise click.UsageError("--coherence and --hint need --policy, --cluster needs it or --learn")
         return _Serving()
@@ -220,20 +234,21 @@ def _serving(
         from pdla.layouts.config import load_cluster
 
         storage = load_cluster(cluster)
-    variables = caching_variables(policy, coherence or "node", hints, storage)
-    if policy not in SSD_POLICIES or storage is None:
-        return _Serving(policy, variables)
-    return _Serving(policy, variables, CriticalRun(policy, storage, reserved_bytes(storage, hints)))
+    variables = caching_variables(policies, coherence or "node", hints, storage)
+    if storage is None or not on_ssds(policies):
+        return _Serving(policies, variables)
+    return _Serving(policies, variables, CriticalRun(policies, storage, reserved_bytes(storage, hints)))
 
 
 def _begun_as_chosen(command: Sequence[str], cluster: str | None, reports: Path) -> _Serving:
     """With the policy that earlier runs chose. If it cannot serve, the program runs without one, and a line says so."""
-    policy = policy_of_next_run(command)
+    policies = FilePolicies.from_text(policy_of_next_run(command) or "")
+    said = shlex.join(word for value in policies.words for word in ("--policy", value))
     try:
-        serving = _serving(policy, cluster or own_cluster(), None, {}, learn=True).begun(reports)
+        serving = _serving(policies, cluster or own_cluster(), None, {}, learn=True).begun(reports)
     except (PdlaError, click.UsageError) as error:
-        say(f"without --policy {policy}, which earlier runs chose: {error}")
+        say(f"without {said}, which earlier runs chose: {error}")
         return _Serving()
-    if policy:
-        say(f"with --policy {policy}, which earlier runs chose (pdla log)")
+    if policies.names:
+        say(f"with {said}, which earlier runs chose (pdla log)")
     return serving

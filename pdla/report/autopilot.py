@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from pdla.file_policies import FilePolicies
 from pdla.report.text import paragraph, table
 from pdla.units import counted, format_bytes, format_count, format_seconds, shown
 
@@ -70,7 +71,7 @@ def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun], 
             _seconds(run.facts.predicted or None),
             _seconds(run.facts.measured),
             str(len(run.facts.drift) or ""),
-            *([run.facts.policy or "-", _seconds(run.facts.io)] if has_policies else []),
+            *([_policies(run.facts.policy), _seconds(run.facts.io)] if has_policies else []),
         ]
         for run in runs
     ]
@@ -135,6 +136,10 @@ def log_text(decisions: Sequence[Decision]) -> str:
 def undo_of(one: Decision) -> str:
     """The command that undoes a decision; empty: there is none, or it is undone."""
     return "" if one.undone else UNDO.get(one.kind, "").format(id=one.id)
+
+
+def _policies(text: str) -> str:
+    return ", ".join(FilePolicies.from_text(text).names) or "-"
 
 
 def history_picture(runs: Sequence[LearnedRun]) -> Figure:

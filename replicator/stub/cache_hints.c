@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,54 @@
 
 enum { LONGEST = 900, LINE = 2048 };
 
-enum cache_policy cache_policy(void)
+static const char *const policy_names[] = {
+    [POLICY_NONE] = "none", [POLICY_E10] = "e10", [POLICY_S4D] = "s4d", [POLICY_IBRIDGE] = "ibridge",
+    [POLICY_LIU] = "liu",
+};
+
+const char *cache_policy_name(enum cache_policy policy)
 {
-    const char *policy = getenv("PDLA_POLICY");
-    return policy == NULL ? POLICY_NONE
-        : strcmp(policy, "e10") == 0     ? POLICY_E10
-        : strcmp(policy, "s4d") == 0     ? POLICY_S4D
-        : strcmp(policy, "ibridge") == 0 ? POLICY_IBRIDGE
-        : strcmp(policy, "liu") == 0     ? POLICY_LIU
-                                         : POLICY_NONE;
+    return policy_names[policy];
+}
+
+/* RATIONALE: a pattern without a slash is for names, as those of MPIWRAP (E10). */
+static bool is_of(const char *pattern, const char *path)
+{
+    const char *name = strchr(pattern, '/') == NULL ? strrchr(path, '/') : NULL;
+    return fnmatch(pattern, name != NULL ? name + 1 : path, FNM_PATHNAME) == 0;
+}
+
+struct policy_line {
+    enum cache_policy policy;
+    char pattern[PATH_MAX]; /* "": of all files */
+};
+
+/* Takes a line of PDLA_POLICY off `text`: "NAME PATTERN", or "NAME". False: there is none. */
+static bool next_policy(const char **text, struct policy_line *line)
+{
+    if (*text == NULL || **text == '\0')
+        return false;
+    const int length = (int)strcspn(*text, "\n"), name = (int)strcspn(*text, " \n");
+    const int pattern = name < length ? name + 1 : length;
+    *line = (struct policy_line){0};
+    for (enum cache_policy policy = POLICY_NONE; policy <= POLICY_LIU; policy++)
+        if ((int)strlen(policy_names[policy]) == name && strncmp(*text, policy_names[policy], (size_t)name) == 0)
+            line->policy = policy;
+    if (length - pattern >= PATH_MAX)
+        line->pattern[0] = '/'; /* longer than any path: of no file */
+    else
+        memcpy(line->pattern, *text + pattern, (size_t)(length - pattern));
+    *text += length + ((*text)[length] == '\n');
+    return true;
+}
+
+enum cache_policy cache_policy(const char *path)
+{
+    struct policy_line line;
+    for (const char *text = getenv("PDLA_POLICY"); next_policy(&text, &line);)
+        if (line.pattern[0] == '\0' || is_of(line.pattern, path))
+            return line.policy;
+    return POLICY_NONE;
 }
 
 static bool of_info(mpi_handle info, const char *name, char value[LONGEST])
@@ -83,15 +123,11 @@ static int64_t hint_number(mpi_handle info, const char *name)
     return hint(info, name, value) ? number_in(value) : 0;
 }
 
-/* RATIONALE: a pattern without a slash is for names, as those of MPIWRAP (E10). */
 uint32_t cache_guard_of(const struct opening *opening, const char *path)
 {
     char pattern[LONGEST];
-    if (!hint(opening->info, "deferred_close", pattern))
-        return 0;
-    const char *name = strchr(pattern, '/') == NULL ? strrchr(path, '/') : NULL;
-    const bool matches = fnmatch(pattern, name != NULL ? name + 1 : path, FNM_PATHNAME) == 0;
-    return matches ? crc32c(0, pattern, strlen(pattern)) | 1 : 0;
+    const bool guards = hint(opening->info, "deferred_close", pattern) && is_of(pattern, path);
+    return guards ? crc32c(0, pattern, strlen(pattern)) | 1 : 0;
 }
 
 /* RATIONALE: a cache file is on one server, so that each server gets whole requests; the ranks take turns. */
@@ -111,11 +147,11 @@ static bool directory_of(int rank, char directory[LONGEST])
 
 /* Of S4D-Cache, iBridge and LiU. A program's own hints do not count: they are for E10, and this room is for all
  * programs. */
-static const char *ssd_hints_of(int rank, const char *unjudged, struct cache_hints *hints)
+static const char *ssd_hints_of(enum cache_policy policy, int rank, const char *unjudged, struct cache_hints *hints)
 {
     char bytes[LONGEST];
-    *hints = (struct cache_hints){.policy = cache_policy(), .exchange = EXCHANGE_NEVER,
-                                  .bytes = of_variable("cache_bytes", bytes) ? number_in(bytes) : 0};
+    *hints = (struct cache_hints){.policy = policy, .exchange = EXCHANGE_NEVER,
+                                  .bytes = of_variable("ssd_bytes", bytes) ? number_in(bytes) : 0};
     if (unjudged != NULL)
         return unjudged;
     hints->pool = hints->bytes > 0 ? getenv("PDLA_SSD_PATH") : NULL;
@@ -151,7 +187,8 @@ static const char *e10_hints_of(const struct opening *opening, struct cache_hint
 
 const char *cache_hints_of(const struct opening *opening, int rank, const char *unjudged, struct cache_hints *hints)
 {
-    return policy_judges(cache_policy()) ? ssd_hints_of(rank, unjudged, hints) : e10_hints_of(opening, hints);
+    const enum cache_policy policy = cache_policy(opening->path);
+    return policy_judges(policy) ? ssd_hints_of(policy, rank, unjudged, hints) : e10_hints_of(opening, hints);
 }
 
 /* RATIONALE: the hints of the open file, not those of the program: ROMIO adds its own, and its drivers change them. */

@@ -8,7 +8,7 @@
 /* romio_cb_write: whether pieces of a collective write are exchanged between nodes first. */
 enum exchange_wish { EXCHANGE_AUTOMATIC, EXCHANGE_ALWAYS, EXCHANGE_NEVER };
 
-/* PDLA_POLICY. */
+/* Of a file. */
 enum cache_policy { POLICY_NONE, POLICY_E10, POLICY_S4D, POLICY_IBRIDGE, POLICY_LIU };
 
 /* Whether it judges each call for itself, and has what it wishes on SSD servers. */
@@ -31,8 +31,10 @@ struct cache_hints {
     uint32_t guard;       /* deferred_close: a number for its pattern; 0: the close waits until the bytes are home */
 };
 
-/* POLICY_NONE: this process does not cache. */
-enum cache_policy cache_policy(void);
+/* That of the file at this path, as resolve_path() has it: PDLA_POLICY, whose first line with a pattern of the path
+ * counts. POLICY_NONE: this process does not cache it. */
+enum cache_policy cache_policy(const char *path);
+const char *cache_policy_name(enum cache_policy);
 /* Reads the hints of an open, for a rank: those of its MPI_Info first, then those of the file that
  * ROMIO_HINTS names, then the variables of pdla run. NULL, or why its writes are not cached: a literal. */
 const char *cache_hints_of(const struct opening *, int rank, const char *unjudged, struct cache_hints *);

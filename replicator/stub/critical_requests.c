@@ -100,7 +100,7 @@ static int64_t table_of(int ranks)
 }
 
 /* Why nothing can be judged: a literal; NULL: it can. */
-static const char *why_unjudged(struct critical_requests *critical, const char *path)
+static const char *why_unjudged(struct critical_requests *critical, enum cache_policy policy, const char *path)
 {
     static const char no_memory[] = "out of memory";
     const char *why = NULL;
@@ -108,10 +108,10 @@ static const char *why_unjudged(struct critical_requests *critical, const char *
         return no_memory;
     if (!ssd_costs_read(&critical->costs))
         return "PDLA_SSD_COSTS has no cost model";
-    if (cache_policy() == POLICY_IBRIDGE
+    if (policy == POLICY_IBRIDGE
         && (critical->fragments = fragment_requests_open(path, critical->ranks, &critical->costs, &why)) == NULL)
         return why != NULL ? why : no_memory;
-    if (cache_policy() == POLICY_LIU
+    if (policy == POLICY_LIU
         && (critical->segments = segment_requests_open(path, critical->ranks, &critical->costs)) == NULL)
         return no_memory;
     critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
@@ -122,8 +122,9 @@ static const char *why_unjudged(struct critical_requests *critical, const char *
 struct critical_requests *critical_requests_open(const struct file_handle *handle, const char *path, int rank,
                                                  const char **why)
 {
-    struct critical_requests *critical = policy_judges(cache_policy()) ? calloc(1, sizeof *critical) : NULL;
-    *why = critical == NULL && policy_judges(cache_policy()) ? "out of memory" : NULL;
+    const enum cache_policy policy = cache_policy(path);
+    struct critical_requests *critical = policy_judges(policy) ? calloc(1, sizeof *critical) : NULL;
+    *why = critical == NULL && policy_judges(policy) ? "out of memory" : NULL;
     if (critical == NULL)
         return NULL;
     pthread_mutex_init(&critical->mutex, NULL);
@@ -131,7 +132,7 @@ struct critical_requests *critical_requests_open(const struct file_handle *handl
     critical->ranks = handle->ranks;
     critical->more = critical->ranks < ALL_TABLES / TABLE ? ALL_TABLES / TABLE / critical->ranks - 1 : 0;
     sieving_of(handle->file, &critical->sieved[CACHING_READ], &critical->sieved[CACHING_WRITE]);
-    if ((*why = why_unjudged(critical, path)) == NULL)
+    if ((*why = why_unjudged(critical, policy, path)) == NULL)
         return critical;
     critical_requests_close(critical);
     return NULL;

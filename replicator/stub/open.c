@@ -312,15 +312,12 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
 }
 
 /* Why the file must not be opened, the same on all ranks: a literal. */
-static const char *recover_before_open(const struct opening *opening, int *lock, struct leased **leased)
+static const char *recover_before_open(const struct opening *opening, const char *path, int *lock,
+                                       struct leased **leased)
 {
     const struct mpi *mpi = running_mpi();
     const mpi_handle comm = opening->comm;
-    char path[PATH_MAX];
     int rank, ranks, inter = 1;
-    if (opening->name == NULL)
-        return NULL;
-    resolve_path(opening->name, path);
     /* RATIONALE: in a program that is only traced, some ranks may run without the library and would
      * join no collective call of it. */
     if (map_name() == NULL)
@@ -333,31 +330,28 @@ static const char *recover_before_open(const struct opening *opening, int *lock,
     agree_opening(roll_call_complete() ? NULL : opening->name, rank);
     char journals[4096];
     const char *ignored;
-    const bool keep = rank == 0 && writer_wanted(opening->amode)
+    const bool keep = rank == 0 && writer_wanted(path, opening->amode)
         && writer_place(map_current(map_name(), &ignored), path, journals);
     const bool only_reads = opening->amode & AMODE_RDONLY && unsuitable(opening->amode) == NULL;
     return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock,
                                 only_reads ? leased : NULL);
 }
 
-static void await_deferred_close(const struct opening *opening)
-{
-    char path[PATH_MAX];
-    if (opening->name == NULL || cache_policy() != POLICY_E10)
-        return;
-    resolve_path(opening->name, path);
-    deferred_close_await(path, cache_guard_of(opening, path));
-}
-
 int redirector_opening(struct opening *opening)
 {
     int error = errno, lock = -1;
-    opening->notes[NOTE_OPEN_BY_POSIX] = map_name() != NULL && opening->name != NULL && writer_wanted(opening->amode)
-        && coherence_is_open(opening->name);
     const struct mpi *mpi = running_mpi();
+    const char *refused = NULL;
     struct leased *leased = NULL;
-    await_deferred_close(opening);
-    const char *refused = recover_before_open(opening, &lock, &leased);
+    char path[PATH_MAX];
+    if (opening->name != NULL) {
+        resolve_path(opening->name, path);
+        opening->notes[NOTE_OPEN_BY_POSIX] =
+            map_name() != NULL && writer_wanted(path, opening->amode) && coherence_is_open(opening->name);
+        if (cache_policy(path) == POLICY_E10)
+            deferred_close_await(path, cache_guard_of(opening, path));
+        refused = recover_before_open(opening, path, &lock, &leased);
+    }
     opening->notes[NOTE_LOCK] = lock;
     opening->notes[NOTE_LEASED] = (intptr_t)leased;
     int rc = refused == NULL ? 0 : mpi->err_io;

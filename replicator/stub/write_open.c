@@ -75,7 +75,7 @@ static bool replicas_wanted(void)
 
 static const struct map_target *writer_target(const struct loaded_map *map, const char *path)
 {
-    return replicas_wanted() || cache_policy() == POLICY_NONE ? recovery_target(map, path) : NULL;
+    return replicas_wanted() || cache_policy(path) == POLICY_NONE ? recovery_target(map, path) : NULL;
 }
 
 bool writer_place(const struct loaded_map *map, const char *path, char journals[4096])
@@ -83,7 +83,7 @@ bool writer_place(const struct loaded_map *map, const char *path, char journals[
     const struct map_target *target = writer_target(map, path);
     if (target != NULL)
         return snprintf(journals, 4096, "%s", (const char *)map_at(map, target->journals)) < 4096;
-    return cache_policy() != POLICY_NONE && recovery_cache_directory(path, journals);
+    return cache_policy(path) != POLICY_NONE && recovery_cache_directory(path, journals);
 }
 
 /* Why the writes of a file opened in this mode are not redirected. NULL: they are. */
@@ -436,9 +436,9 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     }
 }
 
-bool writer_wanted(int amode)
+bool writer_wanted(const char *path, int amode)
 {
-    return (replicas_wanted() || cache_policy() != POLICY_NONE) && unsuitable(amode) == NULL;
+    return (replicas_wanted() || cache_policy(path) != POLICY_NONE) && unsuitable(amode) == NULL;
 }
 
 void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map,

@@ -4,8 +4,8 @@
 
 #include "writer.h"
 
-/* Writes of a file opened in this mode may be redirected. */
-bool writer_wanted(int amode);
+/* Writes to the file at `path`, opened in this mode, may be redirected. */
+bool writer_wanted(const char *path, int amode);
 /* Whether they have a place, and its directory of journals: that of the target for them, or of a
  * cache of the file at `path`. */
 bool writer_place(const struct loaded_map *, const char *path, char journals[4096]);

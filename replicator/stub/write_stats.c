@@ -147,17 +147,13 @@ static void write_seconds(FILE *out, const char *name, uint64_t nanoseconds)
             (unsigned long long)nanoseconds % 1000000000);
 }
 
-static const char *name_of(enum cache_policy policy)
-{
-    return policy == POLICY_S4D ? "s4d" : policy == POLICY_IBRIDGE ? "ibridge" : policy == POLICY_LIU ? "liu" : "e10";
-}
-
 static void write_cached(FILE *out, const struct write_stats *written)
 {
+    const enum cache_policy policy = cache_policy(written->path);
     fputs("{\"path\":", out);
     write_string(out, written->path);
     fprintf(out, ",\"policy\":\"%s\",\"written\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}",
-            name_of(cache_policy()), (unsigned long long)written->calls,
+            cache_policy_name(policy), (unsigned long long)written->calls,
             (unsigned long long)written->bytes, (unsigned long long)written->requests);
     fprintf(out, ",\"hits\":{\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)written->hits,
             (unsigned long long)written->hit_bytes);
