@@ -1,13 +1,11 @@
-"""Strips for a layout over disks and SSDs together (PDLA 4.2.2): a linear program, and the ends that it cannot see."""
+"""Strips for a layout over disks and SSDs together (PDLA 4.2.2): a linear program, solved in closed form."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
-from pdla.layouts.cost import connect_time, hybrid_time, layout_time
+from pdla.layouts.cost import hybrid_time, layout_time
 from pdla.model import Cost
 
 
@@ -40,59 +38,33 @@ class Round(NamedTuple):
         return hybrid_time(self.processes, self.per_node, self.servers, strips, self.e, self.v, self.a, self.b)
 
 
-@lru_cache(maxsize=1 << 14)
 def best_strips(one: Round) -> tuple[float, float]:
     """The strips (s_h, s_s), in bytes and not rounded, that make the round shortest.
 
         min v*t1 + p*t2  with  t1 >= m*s, t1 >= p*s_h, t1 >= p*s_s, t2 >= a_h + s_h*b_h, t2 >= a_s + s_s*b_s,
                                n_h*s_h + n_s*s_s = s, s_h >= 0, s_s >= 0
 
-    solved by HiGHS. A kind of server without bytes costs neither connections nor start-up. No
-    linear program can express this step, so all bytes on the disks and all on the SSDs are compared
-    separately (PDLA Table 5 and 4.2.2, corrected).
+    Of this linear program only s_h is free. Along it t1 and t2 are each the largest of straight lines. So the
+    optimum is at an end, or where two lines of t1 cross, or the two of t2. A kind of server without bytes
+    costs neither connections nor start-up, which no linear program can express: the ends, all bytes on the disks
+    and all on the SSDs, count with what they really take (PDLA Table 5 and 4.2.2, corrected).
 
     >>> best_strips(Round(8, 1, 6000, (4, 2), e=0.0, v=0.0, a=(0.0, 0.0), b=(2e-6, 1e-6)))
     (750.0, 1500.0)
     >>> best_strips(Round(8, 1, 6000, (4, 2), e=0.0, v=0.0, a=(1.0, 0.0), b=(2e-6, 1e-6)))
     (0.0, 3000.0)
     """
-    ends = (one.request / one.servers[0], 0.0), (0.0, one.request / one.servers[1])
-    end = min(ends, key=lambda strips: one.time(strips).total)
-    if _floor(one) >= one.time(end).total:
-        return end
-    return min((end, _both(one)), key=lambda strips: one.time(strips).total)
-
-
-def _floor(one: Round) -> float:
-    """A lower bound for strips of both kinds: each term at its own best."""
-    share = one.request / sum(one.servers)
-    rate = sum(count / b if b else math.inf for count, b in zip(one.servers, one.b, strict=True))
-    return (
-        connect_time(one.per_node, one.processes, sum(one.servers), one.e)
-        + max(one.per_node * one.request, one.processes * share) * one.v
-        + one.processes * max(*one.a, one.request / rate)
-    )
-
-
-def _both(one: Round) -> tuple[float, float]:
-    """Solve the linear program, in shares of a request and of the longest times, so that its numbers are near 1."""
-    import pulp  # type: ignore[import-untyped]
-
-    device = max(one.a) + one.request * max(one.b) or 1.0
-    network = one.v * one.request
-    whole = network + one.processes * device
-    program = pulp.LpProblem("strips", pulp.LpMinimize)
-    disks, ssds = program.add_variable("disks", 0, 1), program.add_variable("ssds", 0, 1)
-    carried, served = program.add_variable("carried", one.per_node), program.add_variable("served", 0)
-    program += (network / whole) * carried + (one.processes * device / whole) * served
-    program += one.servers[0] * disks + one.servers[1] * ssds == 1
-    for share, a, b in zip((disks, ssds), one.a, one.b, strict=True):
-        program += carried >= one.processes * share
-        program += served >= a / device + (one.request * b / device) * share
-    program.solve(pulp.HiGHS(msg=False, threads=1))
-    # In (0.9999999, 1e-8) the second number is the solver's tolerance, not a strip.
-    shares = [round(variable.value(), 9) for variable in (disks, ssds)]
-    return shares[0] * one.request, shares[1] * one.request
+    disks, ssds = one.servers
+    even, slope = one.per_node * one.request / one.processes, one.b[0] + one.b[1] * disks / ssds
+    crossings = [
+        even,  # a node's link and a disk's
+        (one.request - ssds * even) / disks,  # a node's link and an SSD's
+        one.request / (disks + ssds),  # the links of a disk and of an SSD
+        (one.a[1] - one.a[0] + one.b[1] * one.request / ssds) / slope if slope else 0.0,  # a disk and an SSD
+    ]
+    ends = (one.request / disks, 0.0), (0.0, one.request / ssds)
+    both = [(strip, (one.request - disks * strip) / ssds) for strip in crossings if 0 < strip < one.request / disks]
+    return min((*ends, *both), key=lambda strips: one.time(strips).total)
 
 
 def whole_strips(

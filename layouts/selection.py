@@ -10,9 +10,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from pdla.layouts.prices import Asked, highs, prices_of_space
 
 GAP = 1e-3
 """A choice that provably gains within this share of the best one is good enough: no cost model is more exact."""
@@ -115,25 +118,25 @@ class _Solved(NamedTuple):
 
 
 def _relax(patterns: Patterns, useful: Sequence[Sequence[int]], room: Mapping[str, int]) -> _Relaxed:
-    """The linear relaxation, as prices of a byte of every pool (the Lagrange multipliers of the capacities)."""
-    program = _program(patterns, useful, range(len(patterns)), room)
-    program.model.run()
-    duals = program.model.getSolution().row_dual
-    price = {
-        name: abs(duals[program.rows[name]]) / _unit(patterns, name) if name in program.rows else 0.0 for name in room
-    }
-    bound = sum(price[name] * room[name] for name in room)
-    preferred: list[int | None] = []
-    regret: list[float] = []
-    for options, allowed in zip(patterns, useful, strict=True):
-        worth: list[tuple[float, int | None]] = [(0.0, None)]
-        worth += (
-            (options[j].gain - sum(price[name] * taken for name, taken in options[j].space.items()), j) for j in allowed
-        )
-        worth.sort(key=lambda one: -one[0])
-        bound += worth[0][0]
-        preferred.append(worth[0][1])
-        regret.append(worth[0][0] - worth[1][0] if len(worth) > 1 else math.inf)
+    """The linear relaxation: what each pattern prefers at its prices of space."""
+    preferred: list[int | None] = [None] * len(patterns)
+    regret = [math.inf] * len(patterns)
+    columns = [(i, j) for i, allowed in enumerate(useful) for j in allowed]
+    if not columns:
+        return _Relaxed(0.0, preferred, list(range(len(patterns))))
+    options = [patterns[i][j] for i, j in columns]
+    gains = np.array([option.gain for option in options])
+    takes = np.array([[option.space.get(name, 0) for option in options] for name in room], np.float64)
+    first = np.flatnonzero(np.diff([i for i, _ in columns], prepend=-1))
+    wanted, left = takes.any(axis=1), np.array(list(room.values()), np.float64)
+    prices, bound = prices_of_space(Asked(first, gains, takes[wanted], left[wanted]))
+    worth = (gains - prices @ takes[wanted]).tolist()
+    for begin, end in pairwise([*first.tolist(), len(columns)]):
+        i, best = columns[begin][0], max(range(begin, end), key=lambda n: worth[n])
+        second = max((worth[n] for n in range(begin, end) if n != best), default=-math.inf)
+        if worth[best] > 0:
+            preferred[i] = columns[best][1]
+        regret[i] = abs(worth[best]) if second < 0 else worth[best] - second
     return _Relaxed(bound, preferred, sorted(range(len(patterns)), key=lambda i: regret[i]))
 
 
@@ -144,7 +147,7 @@ def _solve(
     """The mixed-integer program of the patterns ``core``: a bound on their total gain, and their options."""
     import highspy
 
-    model, columns, _ = _program(patterns, useful, core, room)
+    model, columns = _program(patterns, useful, core, room)
     for number in range(len(columns)):
         model.changeColIntegrality(number, highspy.HighsVarType.kInteger)
     for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", gap), ("time_limit", max(seconds, 0.1))):
@@ -154,26 +157,19 @@ def _solve(
     return _Solved(-model.getInfo().mip_dual_bound, {i: j for (i, j), value in found if value > 0.5})
 
 
-class _Program(NamedTuple):
-    """A program for HiGHS, the pattern and option of each column, and the row of each space that is asked for."""
-
-    model: Any
-    columns: list[tuple[int, int]]
-    rows: dict[str, int]
-
-
 def _program(
     patterns: Patterns, useful: Sequence[Sequence[int]], core: Iterable[int], room: Mapping[str, int]
-) -> _Program:
-    """At most one option per pattern, within the capacity of each pool, with the largest gain."""
+) -> tuple[Any, list[tuple[int, int]]]:
+    """A program for HiGHS, and the pattern and option of each column.
+
+    It has at most one option per pattern, within the capacity of each space, with the largest gain.
+    """
     import highspy
 
     # The order decides between choices that are equally good: it is that of earlier versions, by names.
     columns = sorted(((i, j) for i in core for j in useful[i]), key=lambda one: f"{one[0]}_{one[1]}")
     place = {column: number for number, column in enumerate(columns)}
-    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    model.setOptionValue("output_flag", False)
-    model.setOptionValue("threads", 1)
+    model = highs()
     gains, zeros = np.array([patterns[i][j].gain for i, j in columns]), np.zeros(len(columns))
     model.addCols(len(columns), -gains, zeros, zeros + 1, 0, [], [], [])
 
@@ -183,14 +179,12 @@ def _program(
     for i in core:
         if len(useful[i]) > 1:
             at_most(1.0, [place[i, j] for j in useful[i]], [1.0] * len(useful[i]))
-    rows: dict[str, int] = {}
     for name, bytes_ in room.items():
         unit = _unit(patterns, name)
         taken = {n: size / unit for (i, j), n in place.items() if (size := patterns[i][j].space.get(name, 0))}
         if taken:
-            rows[name] = model.getNumRow()
             at_most(bytes_ / unit, list(taken), list(taken.values()))
-    return _Program(model, columns, rows)
+    return model, columns
 
 
 def _unit(patterns: Patterns, name: str) -> int:

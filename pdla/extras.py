@@ -5,7 +5,7 @@ from __future__ import annotations
 from pdla.errors import PdlaError
 
 EXTRAS = {
-    "plan": ("alembic", "h5py", "highspy", "pandas", "prometheus_client", "psutil", "pulp", "sqlalchemy", "tqdm"),
+    "plan": ("alembic", "h5py", "highspy", "pandas", "prometheus_client", "psutil", "sqlalchemy", "tqdm"),
     "report": ("jinja2", "matplotlib"),
     "notebooks": ("jupyterlab", "plotly"),
 }

@@ -1,4 +1,4 @@
-"""Strips over disks and SSDs together: the linear program against a grid, whole grains, and a replica that is built."""
+"""Strips over disks and SSDs together: against a solver and a grid, whole grains, and a replica that is built."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import pulp  # type: ignore[import-untyped]
 import pytest
 
 from pdla.layouts.candidates import candidates
@@ -35,6 +36,29 @@ def random_round(choose: random.Random) -> Round:
         a=(power(-5, -2), power(-6, -3)),
         b=(power(-9, -7.5), power(-10, -8.5)),
     )
+
+
+def solved(one: Round) -> tuple[float, float]:
+    """The linear program's strips, by a solver, in shares of a request and of the longest times."""
+    device = max(one.a) + one.request * max(one.b)
+    program = pulp.LpProblem("strips", pulp.LpMinimize)
+    disks, ssds = program.add_variable("disks", 0, 1), program.add_variable("ssds", 0, 1)
+    carried, served = program.add_variable("carried", one.per_node), program.add_variable("served", 0)
+    program += one.v * one.request / device * carried + one.processes * served
+    program += one.servers[0] * disks + one.servers[1] * ssds == 1
+    for share, a, b in zip((disks, ssds), one.a, one.b, strict=True):
+        program += carried >= one.processes * share
+        program += served >= a / device + (one.request * b / device) * share
+    program.solve(pulp.HiGHS(msg=False, threads=1))
+    return disks.value() * one.request, ssds.value() * one.request
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_strips_are_the_optimum_of_the_linear_program_or_an_end_that_costs_less(seed: int):
+    one = random_round(random.Random(seed))
+    ends = (one.request / one.servers[0], 0.0), (0.0, one.request / one.servers[1])
+    by_hand, by_solver = one.time(best_strips(one)).total, one.time(solved(one)).total
+    assert by_hand == pytest.approx(min(by_solver, *(one.time(end).total for end in ends)), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(50))

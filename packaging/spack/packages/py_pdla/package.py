@@ -36,7 +36,6 @@ class PyPdla(PythonPackage):
         depends_on("py-pandas@2.1:", type="run")
         depends_on("py-prometheus-client@0.20:", type="run")
         depends_on("py-psutil@5.9:", type="run")
-        depends_on("py-pulp@3.3:", type="run")
         depends_on("py-sqlalchemy@2:", type="run")
         depends_on("py-tqdm@4.66:", type="run")
     with when("+report"):
