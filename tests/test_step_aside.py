@@ -1,4 +1,4 @@
-"""Where the original is in memory and quicker than its replicas, redirection steps aside."""
+"""Redirection steps aside where the original is in memory and quicker than its replicas, or takes far fewer reads."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_times_that_are_nearly_equal_leave_the_call_to_mpi(simulate: Simulate) -
     assert original > 0.98 * 100_000
 
 
-def read_in_order(mpi: Mpi, directory: Path, library: Path, aside: str) -> tuple[bytes, dict[str, int]]:
-    """What a program read from a file in 4,096 calls, and its calls: redirected ones, and others by reason."""
+def read_in_order(mpi: Mpi, directory: Path, library: Path, aside: str, each: int) -> tuple[bytes, dict[str, int]]:
+    """What a program read in calls of ``each`` bytes, and its calls: redirected ones, and others by reason."""
     (directory / "reports").mkdir()
     variables = {"PDLA_MAP": directory / "map", "PDLA_REPORT": directory / "reports", "LD_PRELOAD": library}
     settings = [f"{name}={value}" for name, value in {**variables, "PDLA_STEP_ASIDE": aside}.items()]
-    program = [directory / "in_order", directory / "original", 1 << 24, 4096]
+    program = [directory / "in_order", directory / "original", 1 << 24, each]
     words = [*map(str, mpi.command(1, "env", *settings, *program))]
     said = subprocess.run(words, env={**os.environ, **mpi.env}, stdout=subprocess.PIPE, check=True).stdout
     (path,) = (directory / "reports").glob("*/*.json")
@@ -98,7 +98,7 @@ def test_a_program_reads_the_same_bytes_where_redirection_steps_aside(
     # Each call takes eight reads of the replica, and one of the original.
     replica = Replica(len(content), 0, len(content), strips=[512] * 8).build(content, tmp_path / "replica")
     write_map(tmp_path / "map", [(tmp_path / "original", [replica])])
-    said, calls = read_in_order(mpi, tmp_path, library, aside)
+    said, calls = read_in_order(mpi, tmp_path, library, aside, 4096)
     assert said == content
     assert sum(calls.values()) == 4096
     if aside == "0":
@@ -106,3 +106,21 @@ def test_a_program_reads_the_same_bytes_where_redirection_steps_aside(
     else:
         assert calls["redirected"] >= 4
         assert calls[ASIDE] >= 100
+
+
+@pytest.mark.parametrize(("each", "served"), [(64, False), (48, True), (32, True)])
+def test_a_large_call_that_the_replica_has_in_many_small_pieces_is_left(
+    mpi: Mpi, tmp_path: Path, library: Path, each: int, served: bool
+) -> None:
+    """As after a change of the program's pattern: a call of 64 KiB has four pieces, one of 48 KiB three."""
+    mpi.compile(ROOT / "tests/programs/in_order.c", tmp_path / "in_order")
+    content, piece = os.urandom(1 << 24), (each << 10) // (3 if each == 48 else 4)
+    (tmp_path / "original").write_bytes(content)
+    count = len(content) // piece
+    # The pieces that a call reads are far apart in the replica.
+    extents = [(n * piece, piece, (n * 1021 % count) * piece) for n in range(count)]
+    replica = Replica(count * piece, extents=extents).build(content, tmp_path / "replica")
+    write_map(tmp_path / "map", [(tmp_path / "original", [replica])])
+    said, calls = read_in_order(mpi, tmp_path, library, "0", each << 10)
+    assert said == content
+    assert max(calls, key=lambda one: calls[one]) == ("redirected" if served else "in too many pieces in the replica")

@@ -8,8 +8,9 @@ enum {
     SCORED_EXTENTS = 64,   /* a call is judged by its beginning: the choice must cost less than the read */
     SCORED_PIECES = 1024,
     WRITTEN_EXTENTS = 4096,
-    SCATTER = 8,           /* replica reads for each one of the original that are too many, ... */
-    SCATTER_BYTES = 65536  /* ... unless they are this large */
+    SCATTER = 3,           /* replica reads for each one of the original that are too many, ... */
+    SCATTER_BYTES = 65536, /* ... unless they are this large, or ... */
+    SMALL_SCATTER = 8      /* ... this few in a call of fewer bytes: most of them are fetched together */
 };
 
 void walk_start(struct walk *walk, const struct loaded_map *map, const struct map_replica *replica,
@@ -105,7 +106,8 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
     return (struct score){
         .covered = (double)covered / (double)looked,
         .whole = looked == range->bytes,
-        .scattered = reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads,
+        .scattered = reads > (looked < SCATTER_BYTES ? SMALL_SCATTER : SCATTER) * walk.extents
+            && looked / SCATTER_BYTES < (int64_t)reads,
         .reads = (double)reads / (double)looked,
         .continues = first >= 0 && first == expected,
     };
