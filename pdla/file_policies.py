@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pdla.errors import ConfigError
+from pdla.units import shown
 
 NONE = "none"
 """The policy of a file that is left alone."""
@@ -74,9 +75,19 @@ class FilePolicies:
         """The policies that files have."""
         return sorted({self.default, *(name for _, name in self.rules)} - {NONE})
 
+    @property
+    def sentence(self) -> str:
+        """In words: "e10 for /scratch/check.*, s4d for other files"."""
+        named = [f"{_name(name)} for {shown(pattern)}" for pattern, name in self.rules]
+        return ", ".join([*named, f"{_name(self.default)} for {'other' if named else 'all'} files"])
+
     def of(self, path: str) -> str:
         """The policy of the file at this absolute path."""
         return next((name for pattern, name in self.rules if _matches(pattern, path)), self.default)
+
+
+def _name(policy: str) -> str:
+    return "no policy" if policy == NONE else policy
 
 
 def _matches(pattern: str, path: str) -> bool:

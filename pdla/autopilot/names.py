@@ -62,3 +62,20 @@ def without_numbers(word: str) -> str:
     'out.N-vN.nc'
     """
     return _NUMBER.sub(NUMBER, word)
+
+
+def pattern_of(path: str) -> str:
+    """The pattern of the shell for the paths that differ from this one in numbers only. It may match more.
+
+    >>> pattern_of("/scratch/run.12/out[3].nc")
+    '/scratch/run.[0-9]*/out\\\\[[0-9]*].nc'
+    """
+    pattern, end = "", 0
+    for number in _NUMBER.finditer(path):
+        pattern += _escaped(path[end : number.start()]) + "[0-9]*"
+        end = number.end()
+    return pattern + _escaped(path[end:])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\*?\[])", r"\\\1", text).replace("\n", "?")

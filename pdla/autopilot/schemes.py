@@ -1,4 +1,4 @@
-"""Which scheme serves the next run of a program: the best one that was measured, or one that promises to be better.
+"""Which scheme serves files in a program's next run: the best one that was measured, or one that promises to be better.
 
 A *scheme* is what ``pdla run`` does: with replicas only (``REPLICAS``), or with a policy besides. ``choose`` knows
 nothing but the seconds that runs took, and those that a simulation predicts. Why it tries so little: ADR 57.
@@ -32,7 +32,7 @@ RECENT = 3
 
 
 class Taken(NamedTuple):
-    """A run: its scheme, and the seconds of its slowest rank in calls of MPI-IO."""
+    """What files took in a run: their scheme, and the seconds of the slowest rank in calls of MPI-IO on them."""
 
     scheme: str
     seconds: float
@@ -63,7 +63,7 @@ def choose(runs: Sequence[Taken], predicted: Mapping[str, float], lead: Mapping[
     >>> choose([Taken("native", 10.0), Taken("s4d", 11.0)], {"s4d": 2.0, "e10": 9.0}, {}).policy
     ''
     """
-    measured = _measured(runs, lead)
+    measured = measured_seconds(runs, lead)
     if not measured:
         return Choice("", "the first runs are measured as they are", settled=False)
     last = runs[-1].scheme
@@ -91,7 +91,7 @@ def choose(runs: Sequence[Taken], predicted: Mapping[str, float], lead: Mapping[
     return Choice(best if best in POLICIES else "", why, settled=True)
 
 
-def _measured(runs: Iterable[Taken], lead: Mapping[str, int]) -> dict[str, float]:
+def measured_seconds(runs: Iterable[Taken], lead: Mapping[str, int]) -> dict[str, float]:
     """The median seconds of the last runs of each scheme, without those from which it only learned."""
     found: dict[str, list[float]] = {}
     for one in runs:

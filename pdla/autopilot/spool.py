@@ -213,13 +213,13 @@ def _chosen(command: Sequence[str]) -> Path:
 
 
 def note_policy(command: Sequence[str], application: int, policy: str) -> None:
-    """Note the policy for the next run of a command like this one; "": none."""
+    """Note the policies for the next run of a command like this one, as in ``PDLA_POLICY``; "": none."""
     with replacing(_made(_chosen(command)), mode=0o600) as path:
         path.write_text(json.dumps({"application": application, "policy": policy}))
 
 
 def policy_of(command: Sequence[str]) -> str:
-    """The policy that was chosen for the next run of a command like this one; "": none."""
+    """The policies that were chosen for the next run of a command like this one; "": none."""
     noted = _read(_chosen(command)).get("policy")
     return noted if isinstance(noted, str) else ""
 

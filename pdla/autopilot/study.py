@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -20,9 +20,10 @@ from pdla.analyzers.dependence import write_dependences
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.phases import NO_PHASES, find_phases
 from pdla.autopilot import spool
-from pdla.autopilot.choosing import choose_policy
+from pdla.autopilot.choosing import choose_policies
 from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.factors import Factor, corrected
+from pdla.autopilot.file_groups import ALL, groups_of, part_of, seconds_of
 from pdla.autopilot.forecast import Forecast, forecast
 from pdla.autopilot.judging import BUDGET, Judge, usable
 from pdla.autopilot.names import application_name, joined
@@ -158,9 +159,9 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     decisions += chooser.decide(source, analysis)
     settled = True
     if run.chosen:
-        made = partial(_forecast, source, analysis, storage.cluster, run.writes)
-        choice, said = choose_policy(catalog, owner, application, run, facts, made)
-        settled, decisions = choice.settled, [*decisions, *said]
+        recorded_run = _RecordedRun(source, analysis, storage.cluster, run.writes)
+        choice, parts, said = choose_policies(catalog, owner, application, run, facts, recorded_run)
+        facts, settled, decisions = replace(facts, parts=parts), choice.settled, [*decisions, *said]
     catalog.autopilot.learn(application, run.name, run.time, facts, owner, decisions)
     changes = is_new or changed or chooser.changes or not settled
     steady = 0 if changes else spool.known(run.command, run.writes).get("steady", 0) + 1
@@ -227,12 +228,30 @@ def _io_seconds(trace: Trace) -> float:
     return float(spent.max(initial=0.0))
 
 
-def _forecast(
-    source: Trace | StoredTrace, analysis: Analysis, cluster: Cluster, writes: spool.Writes, measured: float
-) -> Forecast:
-    if not isinstance(source, Trace):
-        return Forecast(absent={"": "the trace is too large to simulate it"})
-    return forecast(source, _planned(source, analysis, cluster, writes), measured, leased=writes == "lease")
+@dataclass(frozen=True)
+class _RecordedRun:
+    """What choosing.py needs of the records of a run."""
+
+    source: Trace | StoredTrace
+    analysis: Analysis
+    cluster: Cluster
+    writes: spool.Writes
+
+    def groups(self) -> tuple[str, ...]:
+        return groups_of(self.source) if isinstance(self.source, Trace) else ALL
+
+    def seconds(self, groups: Sequence[str]) -> dict[str, float]:
+        return seconds_of(self.source, groups) if isinstance(self.source, Trace) else {}
+
+    def forecast(self, group: str, groups: Sequence[str], native: float) -> Forecast:
+        if not isinstance(self.source, Trace):
+            return Forecast(absent={"": "the trace is too large to simulate it"})
+        trace, plan = part_of(self.source, self._plan, group, groups)
+        return forecast(trace, plan, native, leased=self.writes == "lease")
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return _planned(self.source, self.analysis, self.cluster, self.writes)
 
 
 def _bytes_read(analysis: Analysis) -> int:

@@ -13,6 +13,7 @@ from pdla.catalog import AutopilotApplication, Catalog, Decision, Replica
 from pdla.catalog.autopilot import Kind
 from pdla.catalog.records import pattern_digest
 from pdla.errors import PdlaError
+from pdla.file_policies import FilePolicies
 from pdla.model import Signature
 from pdla.replicator.sync import waiting_targets, write_back
 from pdla.replicator.verify import discard
@@ -48,7 +49,9 @@ def undo(catalog: Catalog, number: int) -> str:
         said = "the run is not in the history any more"
     elif one.kind == "chose":
         _forget_policies(one.application or 0)
-        barred = f", and {one.facts['policy']} is not chosen again" if one.facts["policy"] else ""
+        policies = FilePolicies.from_text(one.facts["policy"])
+        barred = f", and {policies.sentence} is not chosen again" if policies.rules else ""
+        barred = barred or "".join(f", and {name} is not chosen again" for name in policies.names)
         said = f"the next runs have no policy{barred}"
     elif one.kind == "paused":
         resume()

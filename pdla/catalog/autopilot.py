@@ -80,9 +80,10 @@ class RunFacts:
         drift: what changed in the patterns since the previous run that was recorded.
         files: the paths.
         calls: by path and operation ("read", "write"), seconds of the slowest rank in data calls.
-        policy: the policy of the run; "": none.
+        policy: the policy of the run, or of its files, as in ``PDLA_POLICY``; "": none.
         io: what the slowest rank spent in all calls of MPI-IO; None: not recorded.
         redirected: bytes written to replicas.
+        parts: the same as ``io``, of the files of each group for which a policy was chosen, by its pattern.
     """
 
     ranks: int
@@ -101,6 +102,7 @@ class RunFacts:
     policy: str = ""
     io: float | None = None
     redirected: int = 0
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def served(self) -> bool:

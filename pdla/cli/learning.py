@@ -17,6 +17,7 @@ from pdla.cli.caching import RUNS
 from pdla.cli.launch import library
 from pdla.cli.options import IDLE_IO, IDLE_LOAD, json_option, print_json, say
 from pdla.errors import CatalogError, PdlaError
+from pdla.file_policies import FilePolicies
 from pdla.units import parse_bytes
 
 
@@ -31,10 +32,10 @@ def unusable() -> str:
     return "" if os.access(spool.directory(), os.W_OK | os.X_OK) else f"cannot write into {spool.directory()}"
 
 
-def policy_of_next_run(command: Sequence[str]) -> str | None:
-    """The policy that was chosen after earlier runs of this command; None: none."""
-    policy = spool.policy_of(command)
-    return policy if policy in RUNS else None
+def policies_of_next_run(command: Sequence[str]) -> FilePolicies:
+    """The policies that were chosen after earlier runs of this command."""
+    policies = FilePolicies.from_text(spool.policy_of(command))
+    return policies if set(policies.names) <= set(RUNS) else FilePolicies()
 
 
 def own_cluster() -> str | None:

@@ -18,7 +18,7 @@ from pdla.cli.caching import AUTO, RUNS, check_policy, on_ssds, read_hints, rese
 from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.learning import end_recording, follow, own_cluster, policy_of_next_run, record_to_learn, unusable
+from pdla.cli.learning import end_recording, follow, own_cluster, policies_of_next_run, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
 from pdla.errors import ConfigError, PdlaError
@@ -241,8 +241,8 @@ def _serving(
 
 
 def _begun_as_chosen(command: Sequence[str], cluster: str | None, reports: Path) -> _Serving:
-    """With the policy that earlier runs chose. If it cannot serve, the program runs without one, and a line says so."""
-    policies = FilePolicies.from_text(policy_of_next_run(command) or "")
+    """With the policies that earlier runs chose. If they cannot serve, the program runs without, and a line says so."""
+    policies = policies_of_next_run(command)
     said = shlex.join(word for value in policies.words for word in ("--policy", value))
     try:
         serving = _serving(policies, cluster or own_cluster(), None, {}, learn=True).begun(reports)

@@ -86,6 +86,9 @@ def history_text(application: AutopilotApplication, runs: Sequence[LearnedRun], 
             lines += [
                 paragraph(f"{one.kind}: {one.op} of {shown(one.file)}: {one.what}", "  ") for one in run.facts.drift
             ]
+    if runs and FilePolicies.from_text(runs[-1].facts.policy).rules:
+        said = f"Run {runs[-1].id} had {FilePolicies.from_text(runs[-1].facts.policy).sentence}."
+        lines += ["", paragraph(said)]
     if factors:
         known = [
             f"{pool} {one.value:.2f} (by {counted(one.observations, 'replica')} read)"
