@@ -65,7 +65,7 @@ test: .venv/test-ready .venv-openmpi/ready
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
 	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; \
-	  for part in fragments segments schemes automatic month costs sharing; do $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
+	  for part in fragments segments schemes automatic month costs scale sharing; do $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
 
 bench-smoke: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)

@@ -64,24 +64,24 @@ def speed(name: str, make: Callable[[int], Trace], records: int, baseline: float
     return row(name, [records / time for time in seconds(make(records))], "records/s", goal, [baseline])
 
 
-def write_streamed(name: str, records: int, path: Path) -> None:
-    """Reads as a trace file, written a million at a time.
+def write_streamed(name: str, records: int, path: Path, ranks: int = RANKS) -> None:
+    """Reads of so many ranks as a trace file, written a million at a time.
 
     They are those of ``regular`` or ``random`` (each anywhere), ``interleaved`` (each rank reads two
     parts of the file in turn) or ``growing`` (from each read to the next it is farther).
     """
 
     def blocks() -> Iterator[dict[str, Any]]:
-        of_rank = records // RANKS
-        for rank in range(RANKS):
+        of_rank = records // ranks
+        for rank in range(ranks):
             generator = np.random.default_rng(rank)
             for start in range(0, of_rank, 1 << 20):
                 call = np.arange(start, min(of_rank, start + (1 << 20)))
-                place = call // 4 * 4 * RANKS + rank * 4 + call % 4
+                place = call // 4 * 4 * ranks + rank * 4 + call % 4
                 if name == "random":
                     place = generator.integers(0, records, len(call))
                 elif name == "interleaved":
-                    place = (rank + call % 2 * RANKS) * of_rank + call // 2
+                    place = (rank + call % 2 * ranks) * of_rank + call // 2
                 elif name == "growing":
                     turn = call % TURN
                     place = (rank * of_rank + call) // TURN * TURN**2 + turn * (turn + 1) // 2
@@ -97,9 +97,9 @@ def write_streamed(name: str, records: int, path: Path) -> None:
                 }
                 yield {column: given.get(column, np.zeros(len(call), np.int64)) for column in RECORD_COLUMNS}
 
-    files = files_frame([{"path": "/ior/testFile", "ranks": RANKS}])
-    about = Trace(regular(RANKS * 4).records, files, (View.plain(),), command=name, ranks=RANKS, source="generated")
-    write_blocks(about, Rows(blocks(), records // RANKS * RANKS, {"op": OPS, "kind": KINDS}), None, path)
+    files = files_frame([{"path": "/ior/testFile", "ranks": ranks}])
+    about = Trace(regular(RANKS * 4).records, files, (View.plain(),), command=name, ranks=ranks, source="generated")
+    write_blocks(about, Rows(blocks(), records // ranks * ranks, {"op": OPS, "kind": KINDS}), None, path)
 
 
 def measure_streamed(path: Path) -> tuple[float, int, int]:

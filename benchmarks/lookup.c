@@ -111,7 +111,7 @@ int main(int argc, char **argv)
             at_random = least(at_random, look_up(&table, places, true));
             struct piece piece = {0, 0, 0};
             for (int k = 0; k < LOOKUPS; k++) {
-                piece = find(&table, piece.offset + piece.length);
+                piece = find(&table, (piece.offset + piece.length) % table.size);
                 places[k] = piece.offset;
             }
             in_order = least(in_order, look_up(&table, places, true));

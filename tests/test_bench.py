@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -27,6 +28,7 @@ from benchmarks.doc_tables import placed, tables
 from benchmarks.drift import Times
 from benchmarks.loop_devices import attachments
 from benchmarks.month import applications, schedule
+from benchmarks.scale import Curve
 from benchmarks.seeking import Model, compile_heads, seeking_obstacle, serve
 from benchmarks.ssd_cache import full
 from benchmarks.ssd_cache_plots import FIGURES, draw, gains
@@ -486,6 +488,12 @@ def test_a_call_is_late_beyond_the_shortest_pause_of_the_run() -> None:
     assert Times(begins, begins + np.array([0, 1, 0])).late.tolist() == [[1, 0], [1, 3]]
     assert times.apart == 0
     assert Times(begins[:, 1:], begins[:, 1:]).apart == 1.5
+
+
+@pytest.mark.parametrize(("sizes", "power"), [([10, 100, 1000, 10_000], 1), ([4, 16, 64, 256], 2), ([4, 8], 0)])
+def test_the_slope_of_a_curve_is_its_exponent_over_the_last_decade(sizes: list[int], power: int) -> None:
+    seconds = [1.0, *(float(size**power) for size in sizes[1:])]
+    assert Curve("it", sizes, seconds).slope == pytest.approx(power if len(sizes) > 2 else math.log(seconds[-1], 2))
 
 
 def test_in_a_month_each_application_runs_in_all_its_versions_one_after_the_other() -> None:
