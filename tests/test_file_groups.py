@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from pdla.autopilot import spool, study
 from pdla.autopilot.choosing import choose_policies
+from pdla.autopilot.drifts import does_other_work
 from pdla.autopilot.file_groups import ALL, OTHERS, group_of, groups_of, part_of, seconds_of
 from pdla.autopilot.forecast import Forecast, forecast
 from pdla.autopilot.names import pattern_of, without_numbers
 from pdla.autopilot.schemes import POLICIES, PROMISE, WORSE
-from pdla.catalog import Catalog, Decision, RunFacts, open_catalog
+from pdla.catalog import Catalog, Decision, Drift, RunFacts, open_catalog
 from pdla.collectors import workloads
 from pdla.file_policies import FilePolicies
 from pdla.layouts.config import load_cluster
@@ -156,6 +157,7 @@ class Program:
         self.application = catalog.autopilot.application(OWNER, name)
         self.predicted = {group: {name: s for name, s in one.items() if name} for group, one in truth.items()}
         self.policy = ""
+        self.drift: list[Drift] = []
         self.io: list[float] = []
 
     def groups(self) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ class Program:
 
     def forecast(self, group: str, groups: Sequence[str], native: float) -> Forecast:
         assert native == self.truth[group][NATIVE]
-        return Forecast(self.predicted[group])
+        return Forecast(self.predicted.get(group, {}))
 
     def _takes(self, group: str) -> float:
         name = FilePolicies.from_text(self.policy).of(file_of(group))
@@ -181,7 +183,9 @@ class Program:
         files = tuple(file_of(group, number) for group in self.truth)
         more = self.more if len(FilePolicies.from_text(self.policy).names) > 1 else 0.0
         self.io.append(sum(map(self._takes, self.truth)) + more)
-        facts = RunFacts(4, 1000, 0, 0, run=number, files=files, policy=self.policy, io=self.io[-1])
+        old, new = f"/scratch/a.{number - 1}", f"/scratch/a.{number}"
+        drift = (Drift("changed", new, "write", f"file {old} -> {new}"), *self.drift) if number else ()
+        facts = RunFacts(4, 1000, 0, 0, run=number, files=files, policy=self.policy, io=self.io[-1], drift=drift)
         time = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=number)
         run = spool.Waiting(
             Path(f"run.{self.name}{number}"), (self.name,), "", True, "", time, {}, policy=self.policy, chosen=True
@@ -255,6 +259,22 @@ def test_with_a_wrong_forecast_each_group_is_tried_twice_at_most(data: st.DataOb
             one |= {policies.of(file_of(group))} - {"none"}
     assert all(len(one) <= 2 for one in tried.values())
     assert program.io[-1] == min(program.io) <= 20.0
+
+
+def test_what_changes_in_more_than_names_is_forecast_anew(catalog: Catalog) -> None:
+    program = Program(catalog, TRUTH)
+    program.run()
+    program.run()
+    assert len(program.log) == 1
+    program.drift = [Drift("came", "/scratch/b", "write", "a pattern")]
+    program.predicted = {}
+    assert program.run("") == ""
+    assert len(program.log) == 2
+    changed = [Drift("changed", "/b7", "read", text) for text in ("file /a7 -> /b7", "start 0 -> 1, file /b6 -> /b7")]
+    renamed = Drift("changed", "/b7", "read", "file /b6 -> /b7")
+    assert all(map(does_other_work, [[one] for one in changed]))
+    assert does_other_work([renamed, changed[0]]) and does_other_work([renamed] * 20)
+    assert not does_other_work([renamed]) and not does_other_work([])
 
 
 def test_what_is_slower_as_a_whole_is_given_up(catalog: Catalog) -> None:
@@ -373,7 +393,7 @@ def test_the_second_run_has_a_policy_for_each_file(application: TwoFiles) -> Non
     assert first["policy"] == "" and second["policy"].splitlines()[-1] == "none"
     text = application.pdla.run("history", "1").stdout
     assert "e10, s4d" in text and "Run 2 had" in text
-    number = [one["id"] for one in application.pdla.json("log", "--json")["decisions"] if one["kind"] == "chose"][-1]
+    number = next(one["id"] for one in application.pdla.json("log", "--json")["decisions"] if one["kind"] == "chose")
     assert "is not chosen again" in application.pdla.run("undo", str(number)).stdout
     assert "with --policy" not in application.run()
     application.learned()

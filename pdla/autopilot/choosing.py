@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from pdla.autopilot import spool
+from pdla.autopilot.drifts import does_other_work
 from pdla.autopilot.file_groups import ALL, OTHERS, grouped, ordered
 from pdla.autopilot.forecast import LEAD, Forecast
 from pdla.autopilot.schemes import ALIKE, NATIVE, REPLICAS, WORSE, Choice, Taken, choose, measured_seconds
@@ -49,7 +50,7 @@ def choose_policies(
     """
     logged = catalog.autopilot.decisions(owner, application=application, kinds=["chose"])
     known = [one.facts for one in logged if _same(one.facts["ranks"], one.facts["bytes"], facts)]
-    is_new = bool(facts.drift) or not known
+    is_new = does_other_work(facts.drift) or not known
     before = _remembered(known[-1]) if known else {OTHERS: Forecast()}
     groups = recorded.groups() if is_new and not facts.policy else tuple(before)
     parts = recorded.seconds(groups)
@@ -70,7 +71,7 @@ def choose_policies(
     whole = [one for one in same if one.policy not in barred]
     instead = _instead(together, whole, facts) if len(groups) > 1 and together.settled else None
     choice = instead or together
-    if known and not facts.drift and choice.policy == run.policy:
+    if not is_new and choice.policy == run.policy:
         return Chosen(choice, parts, [])
     remembered: dict[str, Any] = {"run": run.name, "policy": choice.policy, "ranks": facts.ranks, "bytes": facts.bytes}
     remembered["groups"] = {
@@ -105,7 +106,7 @@ def _forecast(recorded: Recorded, group: str, groups: Sequence[str], taken: Sequ
 
 def _alike(runs: Sequence[LearnedRun], facts: RunFacts) -> list[RunFacts]:
     """The runs that did the same as the last one, since the patterns changed, as far as they were recorded."""
-    since = max((place for place, one in enumerate(runs) if one.facts.drift), default=0)
+    since = max((place for place, one in enumerate(runs) if does_other_work(one.facts.drift)), default=0)
     same = [one.facts for one in runs[since:] if _same(one.facts.ranks, one.facts.bytes, facts)]
     return [one for one in same if one.io is not None]
 

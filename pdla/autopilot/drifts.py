@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.rank_scaling import scale
 from pdla.analyzers.run_difference import compare
+from pdla.autopilot.names import without_numbers
 from pdla.catalog import Drift
 from pdla.errors import PdlaError
 from pdla.model import Signature
@@ -33,6 +34,22 @@ def expected(runs: Mapping[int, Sequence[Signature]], ranks: int) -> tuple[Signa
         return None if found.disagreements else found.at(ranks)
     except PdlaError:
         return None
+
+
+def does_other_work(changes: Sequence[Drift]) -> bool:
+    """Whether a run with these changes did more than the same to files whose paths differ in numbers.
+
+    >>> does_other_work([Drift("changed", "/scratch/check.2", "write", "file /scratch/check.1 -> /scratch/check.2")])
+    False
+    """
+    return len(changes) == MOST or not all(map(_is_renamed, changes))
+
+
+def _is_renamed(one: Drift) -> bool:
+    begin, end = "file ", f" -> {one.file}"
+    if one.kind != "changed" or not (one.what.startswith(begin) and one.what.endswith(end)):
+        return False
+    return without_numbers(one.what[len(begin) : -len(end)]) == without_numbers(one.file)
 
 
 def _change(old: Signature, new: Signature, what: Sequence[str]) -> str:
