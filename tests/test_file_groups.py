@@ -115,6 +115,15 @@ def test_a_run_whose_files_are_of_one_kind_has_one_group() -> None:
     assert groups_of(one_after_another(out=at_random())) == ALL
 
 
+def test_files_without_calls_and_runs_without_files_are_no_trouble() -> None:
+    trace = one_after_another(check=taking(1.0, in_order()), out=taking(1.0, at_random()))
+    unused = pd.concat([trace.files, trace.files.tail(1).assign(file=7, path="/scratch/unused")], ignore_index=True)
+    groups = groups_of(replace(trace, files=unused))
+    assert groups == groups_of(trace) == ("/scratch/check", "/scratch/out")
+    nothing = replace(trace, records=trace.records[:0], files=trace.files[:0])
+    assert groups_of(nothing) == ALL and seconds_of(nothing, ALL) == {}
+
+
 def test_one_pattern_counts_for_a_file_that_two_match() -> None:
     groups = groups_of(one_after_another(out_1=taking(1.0, in_order()), out_1_index=taking(1.0, in_order())))
     assert groups == ("/scratch/out.[0-9]*.index", "/scratch/out.[0-9]*")

@@ -29,11 +29,11 @@ def groups_of(trace: Trace) -> tuple[str, ...]:
     Files that take less are among the others. These are no group if together they take less, too.
     """
     records = trace.records
-    spent = np.bincount(records["file"], records["t_end"] - records["t_start"], minlength=len(trace.files))
+    spent = (records["t_end"] - records["t_start"]).groupby(records["file"]).sum().to_dict()
     shares: dict[str, float] = {}
     for number, path in zip(trace.files["file"].tolist(), trace.files["path"], strict=True):
         pattern = pattern_of(str(path))
-        shares[pattern] = shares.get(pattern, 0.0) + float(spent[number])
+        shares[pattern] = shares.get(pattern, 0.0) + float(spent.get(number, 0.0))
     least = LEAST * sum(shares.values())
     large = ordered(one for one, share in shares.items() if share and share >= least)
     if len(large) < 2:
