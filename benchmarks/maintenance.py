@@ -55,12 +55,13 @@ def fill(catalog: Catalog, directory: Path, count: int) -> None:
     layout = Layout("disks", SERVERS, 1, (64 * KiB,) * SERVERS, AccessMap.section(signature))
     for number in range(1, count + 1):
         path = directory / "originals" / f"{number:06}.dat"
-        path.touch()
+        with path.open("wb") as file:
+            file.truncate(MiB)
         at = path.stat()
         identity = {
             "device": at.st_dev,
             "inode": at.st_ino,
-            "size": 0,
+            "size": MiB,
             "mtime_ns": at.st_mtime_ns,
             "ctime_ns": at.st_ctime_ns,
         }

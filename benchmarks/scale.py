@@ -145,7 +145,7 @@ def extents(directory: Path, most: int) -> Iterator[Curve]:
 def patterns(directory: Path, most: int) -> Iterator[Curve]:
     """Of a run."""
     sizes = decades(10, min(most // 100, 100_000))
-    yield Curve("plan, all shapes differ", sizes, [min(plan_seconds(size, size, 1)) for size in sizes])
+    yield Curve("plan, all shapes differ", sizes, [min(plan_seconds(size, 10, size // 10)) for size in sizes])
     yield Curve("plan, ten shapes", sizes, [min(plan_seconds(size, 10, 1)) for size in sizes])
 
 
@@ -166,7 +166,7 @@ def files(directory: Path, most: int) -> Iterator[Curve]:
         own = home / "own"
         own.write_bytes(bytes(4096))
         variables = bench.redirected(home / "home" / "replicas.map")
-        opened.append(min(bench.run(variables, own, "opens", 200) for _ in range(3)))
+        opened.append(min(bench.run(variables, own, "opens", 2000) for _ in range(3)))
     yield Curve("publish the map", sizes, published)
     yield Curve("status", sizes, status)
     yield Curve("open of another file", sizes, opened, flat=True)
