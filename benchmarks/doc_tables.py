@@ -36,7 +36,7 @@ from benchmarks.cases import (
 from benchmarks.results import BENCH
 from benchmarks.schemes_simulated import SIMULATED
 from benchmarks.table import LIMIT_GOAL, LIMITED, NO_REPLICA, PLANNED, WHOLLY
-from pdla.units import KiB
+from pdla.units import KiB, format_seconds
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = (DOCS / "benchmarks.md", DOCS / "benchmarks-appendix.md")
@@ -216,6 +216,19 @@ def costs(rows: Rows) -> Table:
     return _table(("cost", "found", "compared with", "spread", "goal"), lines)
 
 
+SCALE = "scale: "
+
+
+def growth(rows: Rows) -> Table:
+    """How the seconds of each step grow: the slope over the last decade."""
+    lines = [
+        [name.removeprefix(SCALE), format_seconds(one["seconds"]), f"{one['value']:.2f}"]
+        for name, one in rows.items()
+        if name.startswith(SCALE)
+    ]
+    return _table(("step, from the least to the most", "takes with the most", "slope"), lines)
+
+
 CONTEST = re.compile(r"caches: (\w+, \d+ nodes): contest: (.*?, \d+ ranks): (.*)")
 CACHED = {
     INDEPENDENT: "independent",
@@ -283,6 +296,7 @@ def tables(rows: Rows) -> Iterator[Table]:
         schemes(rows),
         *(_table(head, list(ssd_cache_tables.lines(rows, op, _short))) for op, head in ssd_cache_tables.heads()),
         costs(rows),
+        growth(rows),
     )
     return (table for table in found if len(table) > 2)
 

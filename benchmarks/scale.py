@@ -33,7 +33,7 @@ from pdla.catalog import open_catalog
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish
-from pdla.units import KiB, MiB
+from pdla.units import KiB, MiB, format_count
 from tests.support.handmade_maps import Replica, write_map
 
 STEEPEST = 1.2
@@ -222,13 +222,10 @@ def draw(found: dict[str, list[Curve]]) -> None:
     figure.savefig(BUILD / "bench-scale.png", dpi=120)
 
 
-def rows_of(part: str, curve: Curve) -> list[dict[str, Any]]:
-    """The slope, and the seconds of the largest size."""
-    name = f"{part}, {curve.name}"
-    return [
-        row(f"{name}: slope", [curve.slope], "", STEEPEST),
-        row(f"{name}: {curve.sizes[-1]:,}", [curve.seconds[-1]], "s"),
-    ]
+def row_of(part: str, curve: Curve) -> dict[str, Any]:
+    """The slope, with the seconds of the largest size."""
+    name = f"{part}, {curve.name}, {format_count(curve.sizes[0])} to {format_count(curve.sizes[-1])}"
+    return {**row(name, [curve.slope], "slope", STEEPEST), "seconds": curve.seconds[-1]}
 
 
 def main() -> None:
@@ -244,7 +241,7 @@ def main() -> None:
             found[part] = []
             for curve in PARTS[part](Path(directory), int(options.accesses)):
                 found[part].append(curve)
-                add_rows("scale", rows_of(part, curve))
+                add_rows("scale", [row_of(part, curve)])
     draw(found)
 
 
