@@ -39,6 +39,8 @@ from tests.support.handmade_maps import Replica, write_map
 STEEPEST = 1.2
 """What grows faster over a decade is no n log n any more."""
 CALLS_OF_RANK = 1000
+SHAPES = 199, 51
+"""Lengths and counts of patterns: 10,149 pairs."""
 
 
 class Curve(NamedTuple):
@@ -144,8 +146,8 @@ def extents(directory: Path, most: int) -> Iterator[Curve]:
 
 def patterns(directory: Path, most: int) -> Iterator[Curve]:
     """Of a run."""
-    sizes = decades(10, min(most // 100, 100_000))
-    yield Curve("plan, all shapes differ", sizes, [min(plan_seconds(size, 10, size // 10)) for size in sizes])
+    sizes = decades(10, min(most // 1000, 100_000))
+    yield Curve("plan, all shapes differ", sizes, [min(plan_seconds(size, *SHAPES)) for size in sizes])
     yield Curve("plan, ten shapes", sizes, [min(plan_seconds(size, 10, 1)) for size in sizes])
 
 

@@ -259,9 +259,10 @@ def _file_order(replica: Replica) -> tuple[int, int]:
 
 
 def _generation_of(path: Path) -> int:
+    """Of the map at ``path``; 0 if there is none, or it is damaged."""
     try:
-        return read_map(path).generation
-    except PdlaError:
+        return int(_header(_read(path))["generation"])
+    except (ValueError, IndexError, FormatError):
         return 0
 
 
