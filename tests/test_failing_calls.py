@@ -263,6 +263,21 @@ def test_a_call_that_brings_a_cache_home_ends_when_memory_is_refused(
     assert native.endswith(newest)
 
 
+@pytest.mark.parametrize("calls", ["pread 1th", "preadv 1th"])
+def test_a_size_that_a_cache_cannot_say_is_an_error(calls: str, library: Path, tmp_path: Path) -> None:
+    """The last byte waits in the cache, and is read there to be written to the original."""
+    case = make_case(*MPICH.values, tmp_path, library, tmp_path)
+    steps = ("write:0", "size", "size")
+    (native,) = case.natively(*steps, ranks=1).seen
+    written = case.original.read_bytes()
+    case.original.unlink()
+    (seen,) = case.run(case.variables(ON_CLOSE, PDLA_TEST_FAILING=calls), *steps, ranks=1).seen
+    assert set(seen.splitlines()) <= {*native.splitlines(), "size failed"}
+    assert seen.splitlines()[-1] == native.splitlines()[-1]
+    assert ("size failed" in seen) == (calls == "preadv 1th")
+    assert case.original.read_bytes() == written
+
+
 def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_leased: Leased) -> None:  # noqa: F811
     place, mpi = either_leased.place, either_leased.place.mpi
     program = mpi.compile(REPOSITORY / "tests/programs/many_requests.c", place.directory / "many", "-Wall", "-Wextra")

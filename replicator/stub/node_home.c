@@ -21,6 +21,7 @@
 #include "exchange.h"
 #include "home_chunks.h"
 #include "homeward.h"
+#include "transfer.h"
 #include "write_stats.h"
 #include "writeback.h"
 
@@ -492,30 +493,32 @@ bool node_home_came(const struct writer *writer, const struct view_range *range)
     return may_have(journal, 0, journal_count(journal) - journal_waiting(journal), range);
 }
 
-bool node_home_byte(const struct writer *writer, int64_t offset, char *byte)
+int node_home_byte(const struct writer *writer, int64_t offset, char *byte, bool *held)
 {
     uint64_t newest = 0;
-    bool any = false;
+    int error = 0;
+    *held = false;
     pthread_mutex_lock(&mapping);
-    for (int i = 0; i < journals(writer); i++) {
+    for (int i = 0; error == 0 && i < journals(writer); i++) {
         struct journal *journal = journal_of(writer, i);
         const bool own = i == writer->peers->count;
         const int fd = own ? cache_descriptor(writer->cache) : writer->peers->each[i].cache;
-        const uint64_t count = own || journal_follow(journal) >= 0 ? journal_count(journal) : 0;
+        error = own || journal_follow(journal) >= 0 ? 0 : ENOMEM;
+        const uint64_t count = error == 0 ? journal_count(journal) : 0;
         for (uint64_t entry = count; entry > count - journal_waiting(journal); entry--) {
             int64_t length;
             const struct journal_entry found = journal_entry(journal, entry - 1, &length);
             if (found.start > offset || found.start + length <= offset || found.stamp < newest)
                 continue;
-            if (pread(fd, byte, 1, (int64_t)found.place + offset - found.start) == 1) {
-                newest = found.stamp;
-                any = true;
-            }
+            struct iovec part = {byte, 1};
+            error = move_parts(fd, false, &part, 1, (int64_t)found.place + offset - found.start);
+            newest = found.stamp;
+            *held = true;
             break;
         }
     }
     pthread_mutex_unlock(&mapping);
-    return any;
+    return error;
 }
 
 int64_t node_home_end(const struct writer *writer)

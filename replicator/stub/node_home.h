@@ -22,8 +22,9 @@ bool node_home_waits(const struct writer *, const struct view_range *, int whose
 /* Whether the original may have bytes of a range from this rank's cache file. Others, and this rank, may have written
  * newer ones to it since: what the file has is no longer known to be the newest. */
 bool node_home_came(const struct writer *, const struct view_range *);
-/* The newest byte of the original at `offset` that some rank of the node has. False: none has it. */
-bool node_home_byte(const struct writer *, int64_t offset, char *byte);
+/* The newest byte of the original at `offset` that some rank of the node has. *held: whether one has it. Returns an
+ * errno value if that cannot be known, or the byte cannot be read. */
+int node_home_byte(const struct writer *, int64_t offset, char *byte, bool *held);
 /* The end of what any rank of the node has. */
 int64_t node_home_end(const struct writer *);
 

@@ -398,12 +398,15 @@ int extend_original_to(struct file_handle *handle, int64_t high)
         return errno;
     if (found.st_size >= high)
         return 0;
-    if (writer->cache != NULL && !node_home_byte(writer, high - 1, &last) && exchange_end(writer, &last) != high)
+    bool held = true;
+    int error = writer->cache != NULL ? node_home_byte(writer, high - 1, &last, &held)
+                                      : read_last(writer, high, &last);
+    if (error != 0)
+        return error;
+    if (!held && exchange_end(writer, &last) != high)
         return 0; /* it has just gone home */
-    int error = writer->cache != NULL ? 0 : read_last(writer, high, &last);
     original_begin(handle);
-    if (error == 0)
-        error = write_whole(writer->fd, &last, 1, high - 1);
+    error = write_whole(writer->fd, &last, 1, high - 1);
     original_end(handle);
     return error;
 }

@@ -285,8 +285,8 @@ static void make_step(const char *name, long number)
         const int rc = MPI_File_write_at(file, INT64_MAX - piece, buffer, piece, MPI_BYTE, &status);
         fprintf(out, "beyond %s\n", rc == 0 ? "written" : "failed");
     } else if (strcmp(name, "size") == 0) {
-        MPI_File_get_size(file, &size);
-        fprintf(out, "size %lld\n", (long long)size);
+        const int rc = MPI_File_get_size(file, &size);
+        fprintf(out, rc == 0 ? "size %lld\n" : "size failed\n", (long long)size);
     } else if (strcmp(name, "end") == 0) {
         MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
         MPI_File_seek(file, 0, MPI_SEEK_END);
