@@ -4,7 +4,7 @@
 
 This prints the slope of each curve over its last decade, adds rows to build/bench.json and draws the curves
 (build/bench-scale.png). A slope of 1 is linear; n log n has 1.07 from 10^6 to 10^7. Times are processor seconds, but
-those of programs: seconds of a call. 10^9 accesses take an hour and 6 GiB in DIRECTORY.
+those of programs: seconds of a call.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Curve(NamedTuple):
     @property
     def slope(self) -> float:
         """The exponent over the last decade, or what there is of one."""
-        first = max(0, next(i for i, size in enumerate(self.sizes) if size * 10 >= self.sizes[-1]))
-        first = min(first, len(self.sizes) - 2)
+        decade = next(i for i, size in enumerate(self.sizes) if size * 10 >= self.sizes[-1])
+        first = min(decade, len(self.sizes) - 2)
         grown = math.log(self.seconds[-1] / self.seconds[first])
         return grown / math.log(self.sizes[-1] / self.sizes[first])
 
@@ -66,7 +66,7 @@ def decades(least: int, most: int) -> list[int]:
 
 
 def used(work: Callable[[], object]) -> float:
-    """Processor seconds of some work, the least of several times: more often if it is short."""
+    """Processor seconds of some work, the least of three times, or of fewer if it is long."""
     least, all_, rounds = math.inf, 0.0, 0
     while rounds < 3 and all_ < 5.0:
         begin = time.process_time()
