@@ -8,15 +8,12 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,7 +35,7 @@ from pdla.layouts.config import DEFAULT_FILE, load_budget
 from pdla.model import Loop, Signature
 from pdla.replicator.throttling import Gate
 from tests.conftest import REPOSITORY, Launching, Pdla
-from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
+from tests.support.mpi import Mpi, available_mpis, launching_pdla
 
 SHAPE = (16, 256, 1024)
 FILE_BYTES = 4 * math.prod(SHAPE)
@@ -283,105 +280,6 @@ def test_users_do_not_see_the_applications_of_others(tmp_path: Path) -> None:
             catalog.autopilot.decision("me", 1)
 
 
-class User(Pdla):
-    """A user of this machine with this uid, whose home is ``directory``. RATIONALE: may read where root has Python."""
-
-    def __init__(self, directory: Path, uid: int) -> None:
-        super().__init__(directory, {"HOME": str(directory)})
-        for name in ("PDLA_HOME", "XDG_DATA_HOME"):
-            self.environment.pop(name, None)
-        self.home = directory / ".local" / "share" / "pdla"
-        reads = [f"--{kind}-caps=-all,+dac_read_search" for kind in ("inh", "ambient")]
-        become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *reads]
-        may = os.geteuid() == 0 and shutil.which("setpriv")
-        if not may or subprocess.run([*become, "true"], capture_output=True, check=False).returncode != 0:
-            unavailable("becoming another user needs root and setpriv")
-        self.command = [*become, *super().command]
-        directory.mkdir()
-        os.chown(directory, uid, uid)
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A directory that all users may read."""
-    with tempfile.TemporaryDirectory(prefix="pdla-", dir="/tmp") as directory:
-        Path(directory).chmod(0o755)
-        yield Path(directory)
-
-
-def test_two_users_of_a_machine_have_own_applications_and_replicas(public: Path) -> None:
-    """Their catalogs are the default ones, in their homes. They read the same file, and share the pools."""
-    pools, data, cluster = public / "pools", public / "array.dat", public / "cluster.toml"
-    for name in ("hdd0", "ssd0", "ssd1"):
-        (pools / name).mkdir(parents=True)
-        (pools / name).chmod(0o1777)
-    data.write_bytes(bytes(FILE_BYTES))
-    cluster.write_text(CLUSTER.replace("home/pools", str(pools)))
-    mpi = available_mpis()[0].values[0]
-    program = [mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(data), *map(str, SHAPE)]
-    one, other = users = [User(public / name, uid) for name, uid in (("one", 1234), ("other", 1235))]
-
-    def learn(user: User) -> str:
-        words = ("run", "--learn", "--wait", "--cluster", str(cluster), "--", *mpi.mpiexec, "-n", "4", *program)
-        return user.run(*words).stderr
-
-    def known(user: User) -> tuple[int, int]:
-        """The numbers of applications and of replicas."""
-        applications, status = user.json("applications", "--json"), user.json("status", "--json")
-        return len(applications["applications"]), len(status["replicas"])
-
-    assert "nothing was redirected" in learn(one)
-    assert (known(one), known(other)) == ((1, 1), (0, 0))
-    assert "there is no application '1'" in other.run("history", "1", code=1).stderr
-    assert "there is no application '1'" in other.run("forget", "1", code=1).stderr
-    assert "nothing was redirected" in learn(other)
-    assert "16 MiB from replicas" in learn(one)
-    one.run("forget", "1")
-    assert (known(one), known(other)) == ((0, 0), (1, 1))
-    assert len(other.json("history", "1", "--json")["runs"]) == 1
-    assert "16 MiB from replicas" in learn(other)
-    private = [*(user.home for user in users), *pools.glob("*/pdla-replicas-*")]
-    assert {path.stat().st_mode & 0o777 for path in private} == {0o700}
-
-
-def test_forget_leaves_the_replicas_that_others_use(mpich_runs: Runs) -> None:
-    """A run that another user's learner, or pdla analyze, put on record; one that the user undid is no other."""
-    pdla = mpich_runs.pdla
-    mpich_runs.learn("--wait")
-    with closing(open_catalog(f"sqlite:///{pdla.home}/catalog.db")) as catalog:
-        run, patterns = catalog.runs.get(1)
-        catalog.runs.record(replace(run, trace="another", path="/home/you/run.h5"), patterns)
-        assert "0 replicas removed" in pdla.run("forget", "1").stdout
-        assert [(len(catalog.replicas.find()), one.runs, one.state) for one in catalog.patterns.find()] == [
-            (1, 1, "built")
-        ]
-    assert mpich_runs.learn("--wait").stderr.count("16 MiB from replicas") == 1
-
-
-def test_forget_leaves_a_replica_that_was_there_before(mpich_runs: Runs) -> None:
-    """It was built by hand after the run, from a trace that the catalog does not know; it is not the autopilot's."""
-    pdla = mpich_runs.pdla
-    trace, plan = pdla.directory / "hand.h5", pdla.directory / "plan.json"
-    program = [mpich_runs.mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(mpich_runs.data)]
-    command = [*mpich_runs.mpi.mpiexec, "-n", "4", *program, *map(str, SHAPE)]
-    with locked_by_a_daemon(pdla.home / "learning"):
-        mpich_runs.learn()
-        pdla.run("trace", "-o", str(trace), "--", *command)
-        pdla.run("plan", str(trace), "--cluster", str(pdla.home / "cluster.toml"), "-o", str(plan))
-        pdla.run("replicate", str(plan))
-        pdla.run("learn")
-    assert mpich_runs.kinds() == ["learned"]
-    assert "0 replicas removed" in pdla.run("forget", "1").stdout
-    assert len(pdla.json("status", "--json")["replicas"]) == 1
-
-
-def test_forget_removes_the_replicas_of_a_run_that_was_undone(mpich_runs: Runs) -> None:
-    mpich_runs.learn("--wait")
-    mpich_runs.pdla.run("undo", "1")
-    assert "1 replica removed" in mpich_runs.pdla.run("forget", "1").stdout
-    assert mpich_runs.pdla.json("status", "--json")["replicas"] == []
-
-
 # ---- names, drift, budgets -----------------------------------------------------------------------------------------
 
 
@@ -437,9 +335,9 @@ def test_steady_applications_are_recorded_now_and_then(tmp_path: Path, monkeypat
         with spool.recording(f"run.{number}", ["app"], None) as recording:
             return recording.recorded
 
-    spool.note_known(["app"], 1, spool.STEADY - 1)
+    spool.note_known(["app"], "app", spool.STEADY - 1)
     assert recorded(0)
-    spool.note_known(["app"], 1, spool.STEADY)
+    spool.note_known(["app"], "app", spool.STEADY)
     assert [recorded(number) for number in range(1, spool.SAMPLE + 1)] == [False] * (spool.SAMPLE - 1) + [True]
 
 

@@ -23,7 +23,7 @@ from pdla.simulator.verification import AS_IT_IS
 from pdla.simulator.workload import from_trace
 from pdla.steps import plan
 from pdla.traces.trace import Trace
-from pdla.units import KiB
+from pdla.units import KiB, format_seconds
 from tests.conftest import Launching
 from tests.support.mpi import available_mpis, launching_pdla
 
@@ -134,7 +134,9 @@ def test_small_requests_at_random_are_faster_on_ssds(cluster: Cluster, op: str) 
 def test_a_run_that_takes_another_time_than_its_simulation_is_not_forecast(cluster: Cluster) -> None:
     native, found = forecast_of(at_random("write"), cluster, 0.3)
     assert not found.seconds
-    assert found.absent[""] == f"the run took {0.3 * native:.3g} s, and {native:.3g} s in the simulation"
+    assert found.absent[""] == (
+        f"the run took {format_seconds(0.3 * native)}, and {format_seconds(native)} in the simulation"
+    )
 
 
 def test_without_their_pools_policies_have_no_forecast(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from pdla.simulator.run import simulate
 from pdla.simulator.verification import AS_IT_IS
 from pdla.simulator.workload import Workload, from_trace
 from pdla.traces.trace import Trace
+from pdla.units import format_seconds
 
 OPERATIONS: tuple[Op, ...] = ("read", "write")
 LEAD: Mapping[str, int] = {"s4d": 1, "ibridge": 1, "liu": 2}
@@ -62,7 +63,9 @@ def forecast(trace: Trace, plan: Plan, measured: float, *, leased: bool = False)
         return Forecast(absent={"": str(error)})
     whole = sum(native.values())
     if not whole or not 1 / CREDIBLE <= measured / whole <= CREDIBLE:
-        return Forecast(absent={"": f"the run took {measured:.3g} s, and {whole:.3g} s in the simulation"})
+        return Forecast(
+            absent={"": f"the run took {format_seconds(measured)}, and {format_seconds(whole)} in the simulation"}
+        )
     found: dict[str, dict[Op, float]] = {}
     absent: dict[str, str] = {}
     for op, work in works.items():

@@ -179,10 +179,15 @@ def known(command: Sequence[str], writes: Writes = "original") -> dict[str, Any]
         return {}
 
 
-def note_known(command: Sequence[str], application: int, steady: int, writes: Writes = "original") -> None:
-    """Note which application this command is, and in how many recorded runs in succession nothing has changed."""
+def note_known(command: Sequence[str], application: str, steady: int, writes: Writes = "original") -> None:
+    """Note of which application (its name) this command is, and for how many recorded runs nothing has changed."""
     with replacing(_made(_known(command, writes)), mode=0o600) as path:
         path.write_text(json.dumps({"application": application, "steady": steady, "skipped": 0}))
+
+
+def forget_known(command: Sequence[str], writes: Writes) -> None:
+    """The next run of this command is recorded."""
+    _known(command, writes).unlink(missing_ok=True)
 
 
 def _is_its_turn(command: Sequence[str], writes: Writes) -> bool:
@@ -212,8 +217,11 @@ def _chosen(command: Sequence[str]) -> Path:
     return directory() / "policies" / hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def note_policy(command: Sequence[str], application: int, policy: str) -> None:
-    """Note the policies for the next run of a command like this one, as in ``PDLA_POLICY``; "": none."""
+def note_policy(command: Sequence[str], application: str, policy: str) -> None:
+    """Note the policies for the next run of a command like this one, as in ``PDLA_POLICY``; "": none.
+
+    ``application`` is the name of its application.
+    """
     with replacing(_made(_chosen(command)), mode=0o600) as path:
         path.write_text(json.dumps({"application": application, "policy": policy}))
 
@@ -227,6 +235,16 @@ def policy_of(command: Sequence[str]) -> str:
 def forget_policy(command: Sequence[str]) -> None:
     """The next run of a command like this one has no policy."""
     _chosen(command).unlink(missing_ok=True)
+
+
+# ---- what is noted of an application --------------------------------------------------------------------------------
+
+
+def forget_application(name: str, *, policies_only: bool = False) -> None:
+    """Forget what is noted of the commands of this application."""
+    for path in [*directory().glob("policies/*"), *([] if policies_only else directory().glob("known/*"))]:
+        if _read(path).get("application") == name:
+            path.unlink(missing_ok=True)
 
 
 # ---- what waits -----------------------------------------------------------------------------------------------------

@@ -82,12 +82,18 @@ def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     """Learn from a run that was served and not recorded.
 
     Raises:
-        UnteachableError: nothing is known of this command.
+        UnteachableError: nothing is known of this command, or the user has forgotten its application.
     """
-    known = spool.known(run.command, run.writes)
-    runs = catalog.autopilot.runs(int(known.get("application", 0)))
+    name = spool.known(run.command, run.writes).get("application")
+    runs = [
+        each
+        for one in catalog.autopilot.applications(owner)
+        if one.name == name
+        for each in catalog.autopilot.runs(one.id)
+    ]
     recorded = [one.facts for one in runs if one.facts.run]
     if not recorded:
+        spool.forget_known(run.command, run.writes)
         raise UnteachableError("it was not recorded, and nothing is known of its command")
     last = recorded[-1]
     facts = RunFacts(
@@ -100,7 +106,7 @@ def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     )
     catalog.autopilot.learn(runs[0].application, run.name, run.time, facts, owner, [])
     if facts.hit_ratio < last.hit_ratio - ALIKE:
-        spool.note_known(run.command, runs[0].application, 0, run.writes)  # something has changed: record the next run
+        spool.forget_known(run.command, run.writes)  # something has changed
 
 
 def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
@@ -166,9 +172,9 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     changes = is_new or changed or chooser.changes or not settled
     steady = 0 if changes else spool.known(run.command, run.writes).get("steady", 0) + 1
     if run.command:
-        spool.note_known(run.command, application, steady, run.writes)
+        spool.note_known(run.command, name, steady, run.writes)
         if run.chosen:
-            spool.note_policy(run.command, application, choice.policy)
+            spool.note_policy(run.command, name, choice.policy)
     for older in runs:
         if older.facts.ranks == about.ranks and older.name != run.name:
             trace_of(older.name).unlink(missing_ok=True)

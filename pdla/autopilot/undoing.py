@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
 
 from pdla.autopilot import spool
 from pdla.autopilot.names import this_user
@@ -48,7 +46,9 @@ def undo(catalog: Catalog, number: int) -> str:
         trace_of(str(one.facts["run"])).unlink(missing_ok=True)
         said = "the run is not in the history any more"
     elif one.kind == "chose":
-        _forget_policies(one.application or 0)
+        for each in catalog.autopilot.applications(owner):
+            if each.id == one.application:
+                spool.forget_application(each.name, policies_only=True)
         policies = FilePolicies.from_text(one.facts["policy"])
         barred = f", and {policies.sentence} is not chosen again" if policies.rules else ""
         barred = barred or "".join(f", and {name} is not chosen again" for name in policies.names)
@@ -83,8 +83,8 @@ def _remove_replicas(catalog: Catalog, owner: str, one: Decision) -> tuple[str, 
 def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     """Forget an application: its runs, patterns, traces and replicas; return the number of replicas removed.
 
-    Replicas stay whose patterns are in a run of another application, also of another user, or in a
-    trace that was analyzed by hand.
+    Replicas stay if a run of another application, also of another user, used them or has their
+    patterns, or a trace that was analyzed by hand has. They count as built for the one that used them last.
     """
     owner = this_user()
     runs = catalog.autopilot.runs(application.id)
@@ -95,14 +95,16 @@ def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     own = {one.pattern for one in decisions if one.application == application.id}
     own -= others | catalog.patterns.outside(traced)
     catalog.queue.set_state(_signatures(catalog, own), "left", "its application was forgotten")
-    replicas = [one for one in catalog.replicas.find() if pattern_digest(one.signature) in own]
+    users = catalog.autopilot.other_users(application.id)
+    replicas = [one for one in catalog.replicas.find() if pattern_digest(one.signature) in own and one.id not in users]
     _remove(catalog, replicas)
     for run in runs:
         trace_of(run.name).unlink(missing_ok=True)
-    _forget_commands(application.id)
-    _forget_policies(application.id)
+    spool.forget_application(application.name)
     said = Decision(f"forgot:{os.urandom(8).hex()}", "forgot", f"{application.name}, as the user asked")
-    catalog.autopilot.forget(owner, application.id, sorted(traced), said)
+    mine = {one.id for one in catalog.autopilot.applications(owner)}
+    heirs = {replica: user for replica, user in users.items() if user in mine}
+    catalog.autopilot.forget(owner, application.id, sorted(traced), heirs, said)
     return len(replicas)
 
 
@@ -151,22 +153,3 @@ def _remove(catalog: Catalog, replicas: list[Replica]) -> None:
 
 def _replicas(catalog: Catalog, numbers: set[int | None]) -> list[Replica]:
     return [one for one in catalog.replicas.find() if one.id in numbers]
-
-
-def _forget_commands(application: int) -> None:
-    for path in (spool.directory() / "known").glob("*"):
-        if _application_of(path) == application:
-            path.unlink(missing_ok=True)
-
-
-def _forget_policies(application: int) -> None:
-    for path in (spool.directory() / "policies").glob("*"):
-        if _application_of(path) == application:
-            path.unlink(missing_ok=True)
-
-
-def _application_of(path: Path) -> int:
-    try:
-        return int(json.loads(path.read_bytes())["application"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0

@@ -214,6 +214,16 @@ class Autopilot(Section):
             return [_run(row) for row in session.scalars(query.order_by(AutopilotRunRow.time, AutopilotRunRow.id))]
 
     @again
+    def other_users(self, application: int) -> dict[int, int]:
+        """By replica, the application that used it last, other than this one; also those of other users."""
+        row = AutopilotRunRow
+        query = (
+            select(row.application_id, row.facts).where(row.application_id != application).order_by(row.time, row.id)
+        )
+        with self._session() as session:
+            return {int(replica): number for number, facts in session.execute(query) for replica in facts["replicas"]}
+
+    @again
     def decide(self, owner: str, decisions: Sequence[Decision]) -> None:
         """Record decisions; those that are there already stay."""
         with self._session(alone=True, once=True) as session:
@@ -252,13 +262,20 @@ class Autopilot(Section):
             session.execute(update(row).where(row.id.in_(numbers)).values(undone=datetime.now(UTC)))
 
     @again
-    def forget(self, owner: str, application: int, runs: Sequence[int], decision: Decision) -> None:
+    def forget(
+        self, owner: str, application: int, runs: Sequence[int], heirs: Mapping[int, int], decision: Decision
+    ) -> None:
         """Forget an application: its runs, the traced runs with these numbers and the patterns that only they have.
 
-        ``decision`` takes the place of all that was decided for it.
+        ``decision`` takes the place of all that was decided for it. ``heirs``: by replica, the application
+        for which it counts as built from now on.
         """
+        row = AutopilotDecisionRow
         with self._session(alone=True, once=True) as session:
-            session.execute(delete(AutopilotDecisionRow).where(AutopilotDecisionRow.application_id == application))
+            for replica, heir in heirs.items():
+                built = update(row).where(row.application_id == application, row.replica_id == replica)
+                session.execute(built.where(row.kind == "built").values(application_id=heir))
+            session.execute(delete(row).where(row.application_id == application))
             session.execute(delete(AutopilotRunRow).where(AutopilotRunRow.application_id == application))
             session.execute(delete(AutopilotApplicationRow).where(AutopilotApplicationRow.id == application))
             for number in runs:

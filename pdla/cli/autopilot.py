@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pdla import config
 from pdla.cli.learning import start_in_background
 from pdla.cli.options import NUMBER, PICTURES, Output, json_option, print_json, say
 from pdla.errors import CatalogError
@@ -205,7 +207,7 @@ def pause(as_json: bool) -> None:
     from pdla.autopilot.undoing import pause as begin
 
     begin()
-    _log_it("paused", "as the user asked")
+    _log_it("paused")
     if as_json:
         print_json({"paused": True})
     else:
@@ -219,7 +221,7 @@ def resume(as_json: bool) -> None:
     from pdla.autopilot.undoing import resume as end
 
     end()
-    _log_it("resumed", "as the user asked")
+    _log_it("resumed")
     start_in_background()
     if as_json:
         print_json({"paused": False})
@@ -227,11 +229,13 @@ def resume(as_json: bool) -> None:
         click.echo("Runs are learned from again.")
 
 
-def _log_it(kind: Any, why: str) -> None:
+def _log_it(kind: Any) -> None:
     """Log that the user paused or resumed; a catalog that fails does not keep the user from it."""
     from pdla.autopilot.names import this_user
     from pdla.catalog import Decision, open_catalog
 
+    # Several PDLA_HOMEs may share a catalog, each with a pause of its own.
+    why = f"as the user asked, for {config.home()} on {platform.node()}"
     try:
         decision = Decision(f"{kind}:{os.urandom(8).hex()}", kind, why)
         open_catalog().autopilot.decide(this_user(), [decision])
