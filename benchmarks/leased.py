@@ -23,10 +23,11 @@ from benchmarks.cleanup import workspace
 from benchmarks.results import add_rows, row
 from benchmarks.stub import drop_caches, read_all
 from benchmarks.throttled import HDD, SSD, obstacle, throttled_disk
+from pdla.cli.launch import library
 from pdla.replicator.journals import paths_in, read_journal
 from pdla.units import parse_bytes
 from tests.support.handmade_maps import Replica, write_map
-from tests.support.mpi import REPOSITORY, build_library
+from tests.support.mpi import REPOSITORY
 
 KiB, MiB = 1 << 10, 1 << 20
 DISKS = 4
@@ -53,7 +54,7 @@ class Jobs:
 
     def run(self, how: str, ranks: int, redirected: bool = True, request: int = 4 * MiB) -> tuple[float, float]:
         """The seconds of the open, and those of the reads or writes."""
-        settings = [f"LD_PRELOAD={self.programs / 'libpdla.so'}", f"PDLA_MAP={self.root / 'replicas.map'}"]
+        settings = [f"LD_PRELOAD={library()}", f"PDLA_MAP={self.root / 'replicas.map'}"]
         settings += ["PDLA_WRITES=lease"] if how == "write" else []
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)]
         words = [self.programs / "leased", self.original, how, *self.pattern, request]
@@ -110,7 +111,7 @@ class Killed:
     def run(self, how: str, ranks: int, redirected: bool = True) -> float:
         """The seconds of the open; ``leave`` is killed."""
         settings = {
-            "LD_PRELOAD": self.programs / "libpdla.so",
+            "LD_PRELOAD": library(),
             "PDLA_HOME": self.home,
             "PDLA_MAP": self.home / "replicas.map",
             "PDLA_POLICY": "e10",
@@ -188,7 +189,6 @@ def main() -> None:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         programs = Path(directory)
-        build_library(programs / "libpdla.so", "-O2")
         mpicc = str(Path(sys.executable).parent / "mpicc")
         source = REPOSITORY / "benchmarks/leased.c"
         subprocess.run([mpicc, "-O2", source, "-o", programs / "leased"], check=True)

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from benchmarks.cleanup import workspace
 from benchmarks.results import keep
 from benchmarks.throttled import HDD, throttled_disk
+from pdla.cli.launch import library
 from tests.support.handmade_maps import Replica, write_map
-from tests.support.mpi import REPOSITORY, build_library
+from tests.support.mpi import REPOSITORY
 
 KiB, MiB = 1 << 10, 1 << 20
 PIECE, COLUMNS = 64 * KiB, 4
@@ -36,7 +37,7 @@ class Bench:
 
     def __init__(self, directory: Path, rounds: int) -> None:
         self.directory, self.rounds = directory, rounds
-        self.library = build_library(directory / "libpdla.so", "-O2")
+        self.library = library()
         self.program, self.lookup = directory / "stub", directory / "lookup"
         mpicc = str(Path(sys.executable).parent / "mpicc")
         sources = REPOSITORY / "benchmarks"
