@@ -40,6 +40,19 @@ for row in range(slabs * rows):
 file.Close()
 """
 
+HALF_AFTER_HALF = """
+import sys
+from mpi4py import MPI
+file = MPI.File.Open(MPI.COMM_WORLD, sys.argv[1], MPI.MODE_RDONLY)
+slabs, rows, columns = map(int, sys.argv[2:])
+ranks, rank = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank
+half = 2 * columns // ranks
+for start in (2 * half * rank, 2 * half * rank + half):
+    for row in range(slabs * rows):
+        file.Read_at(4 * row * columns + start, bytearray(half))
+file.Close()
+"""
+
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
@@ -164,6 +177,31 @@ def test_a_pause_is_logged_with_where_it_holds(runs: Runs) -> None:
     runs.pdla.run("pause")
     ((kind, why),) = runs.decisions()
     assert (kind, why) == ("paused", f"as the user asked, for {runs.pdla.home} on {platform.node()}")
+
+
+# ---- a replica in another program's order ----------------------------------------------------------------------------
+
+
+def test_a_program_that_reads_the_replica_of_another_one_in_small_pieces_gets_an_own_one(runs: Runs) -> None:
+    """Each rank reads the first half of its part of every row, and then the second half. The other program has the
+    parts whole."""
+    runs.learn("--wait")
+    program = runs.pdla.directory / "program.py"
+    program.write_text(HALF_AFTER_HALF)
+    words = (runs.mpi.python, str(program), str(runs.data), *map(str, runs.shape))
+    assert "32,768 requests, 0 % of them contiguous" in runs.learn("--wait", words=words).stderr
+    assert runs.kinds()[3:] == ["learned", "planned", "built"]
+    assert "32,768 requests, 99.96 % of them contiguous" in runs.learn("--wait", words=words).stderr
+    assert runs.kinds()[6:] == ["learned"]
+
+
+def test_a_collective_read_that_mpi_makes_in_large_requests_is_not_made_in_small_ones(runs: Runs) -> None:
+    """Twice as many ranks read half of each part of a row. Together they read whole rows; in the replica the other half
+    is in between. After that run there is a replica for them, too. Half as many ranks are served by the first one."""
+    runs.learn("--wait")
+    assert "128 calls, 16 MiB (in too many pieces in the replica)" in runs.learn("--wait", ranks=8).stderr
+    for ranks in (8, 4, 2):
+        assert "16 MiB from replicas" in runs.learn("--wait", ranks=ranks).stderr
 
 
 # ---- what others use is not forgotten -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Job:
     """One of the example programs, or what reads a triangle, on a data file, natively and through the loop."""
 
     def __init__(self, name: str, mpi: Mpi, tmp_path: Path) -> None:
-        self.mpi = mpi
+        self.name, self.mpi = name, mpi
         self.outputs: dict[int, str] = {}
         self.pdla = Launching(tmp_path, mpi.env)
         self.data = tmp_path / "matrix.dat"
@@ -128,9 +128,10 @@ def test_a_triangle_is_two_growing_signatures_and_is_read_from_their_replicas(mp
 
 @pytest.mark.parametrize("ranks", [2, 6])
 def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: int) -> None:
+    """Except if MPI reads whole slabs, collectively, of which the replica has each rank's part in many pieces."""
     output, report = job.redirected(ranks)
     assert output == job.native(ranks)
-    assert report["replica_bytes"] > 0
+    assert (report["replica_bytes"] > 0) == ((job.name, ranks) != ("slabs", 6))
 
 
 def test_a_redirected_run_can_be_traced(job: Job) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 from pdla.autopilot.judging import usable
 from pdla.catalog import Catalog, Replica
 from pdla.replicator.write_targets import is_of
+from pdla.units import KiB
 
 SERVED = 0.95
 """A file of whose bytes so large a share came from replicas, or went to them, needs no more of them."""
+JUMP_BYTES = 64 * KiB
+"""Bytes that were read from replicas between two jumps, at least: otherwise another order of them is worth a plan."""
 
 
 def bytes_read(report: Mapping[str, Any]) -> int:
@@ -44,11 +47,14 @@ def _shared(size: int, replicas: Iterable[Replica]) -> dict[str, int]:
 
 
 def served_files(report: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """The operations and files that replicas served: those at another number of ranks serve them, too."""
+    """The operations and files that replicas served: those at another number of ranks serve them, too.
+
+    Reads in many small pieces do not count. The replica is then in the order of another program.
+    """
     read = {
         ("read", str(file["path"]))
         for file in report.get("files", ())
-        if _is_served(file["replica_bytes"], file["original_bytes"] + _passed_bytes(file))
+        if _is_served(file["replica_bytes"], file["original_bytes"] + _passed_bytes(file)) and not _is_scattered(file)
     }
     written = {
         ("write", str(file["path"]))
@@ -60,6 +66,11 @@ def served_files(report: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 def _is_served(replicas: int, original: int) -> bool:
     return replicas > SERVED / (1 - SERVED) * original
+
+
+def _is_scattered(file: Any) -> bool:
+    jumps = int(file["replica_requests"]) - int(file["replica_contiguous"])
+    return jumps * JUMP_BYTES > int(file["replica_bytes"])
 
 
 def _passed_bytes(file: Any) -> int:

@@ -47,7 +47,8 @@ static const char *prepare(const struct io_call *call, struct prepared_read *rea
         return "past the end of the file";
     if (!memory_of(call, &read->memory))
         return "the memory datatype cannot be flattened";
-    read->chosen = choose_replica(reader, &read->range, &read->covered, &read->why_none);
+    const int ranks = call->flags & CALL_COLLECTIVE ? call->handle->ranks : 1;
+    read->chosen = choose_replica(reader, &read->range, ranks, &read->covered, &read->why_none);
     struct segment_requests *segments = critical_requests_segments(redirection_of(call->handle)->critical);
     if (segments != NULL)
         segment_requests_load(segments, reader, &read->range, read->size);

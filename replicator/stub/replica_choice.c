@@ -77,12 +77,30 @@ struct score {
     bool continues;  /* starts where the previous call ended */
 };
 
+/* The ends of the last two reads of a file, the latest first. */
+struct ends {
+    int64_t of[2];
+};
+
+/* Whether a read goes on where one of the last `streams` ended; it is the latest then. */
+static bool goes_on(struct ends *ends, int streams, int64_t at, int64_t length)
+{
+    const bool latest = at == ends->of[0], earlier = !latest && streams > 1 && at == ends->of[1];
+    if (!latest)
+        ends->of[1] = ends->of[0];
+    ends->of[0] = at + length;
+    return latest || earlier;
+}
+
+/* `dense`: MPI would read all of it in large requests. Of the replica two runs of bytes in turns are
+ * large requests, too, since the kernel reads both ahead: half as many ranks read so. */
 static struct score judge(const struct loaded_map *map, const struct map_replica *replica,
-                          const struct view_range *range, int64_t expected, int64_t *next)
+                          const struct view_range *range, bool dense, int64_t expected, int64_t *next)
 {
     struct walk walk;
     struct piece piece;
-    int64_t looked = 0, covered = 0, replica_end = -1, original_end = -1, first = -1;
+    struct ends of_replica = {{-1, -1}}, of_original = {{-1, -1}};
+    int64_t looked = 0, covered = 0, first = -1;
     uint64_t reads = 0, pieces = 0;
     walk_start(&walk, map, replica, range);
     while (pieces < SCORED_PIECES && (walk.extents < SCORED_EXTENTS || walk.extent.length > 0)
@@ -90,10 +108,8 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
         bool held = piece.replica_offset >= 0;
         if (pieces++ == 0)
             first = piece.replica_offset;
-        int64_t *end = held ? &replica_end : &original_end;
-        int64_t at = held ? piece.replica_offset : piece.offset;
-        reads += at != *end;
-        *end = at + piece.length;
+        reads += held ? !goes_on(&of_replica, dense ? 2 : 1, piece.replica_offset, piece.length)
+                      : !goes_on(&of_original, 1, piece.offset, piece.length);
         looked += piece.length;
         covered += held ? piece.length : 0;
     }
@@ -106,7 +122,7 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
     return (struct score){
         .covered = (double)covered / (double)looked,
         .whole = looked == range->bytes,
-        .scattered = reads > (looked < SCATTER_BYTES ? SMALL_SCATTER : SCATTER) * walk.extents
+        .scattered = reads > (looked < SCATTER_BYTES ? SMALL_SCATTER : SCATTER) * (dense ? 1 : walk.extents)
             && looked / SCATTER_BYTES < (int64_t)reads,
         .reads = (double)reads / (double)looked,
         .continues = first >= 0 && first == expected,
@@ -135,7 +151,14 @@ static bool holds_all(const struct reader *reader, const struct extent *run, str
     return true;
 }
 
-int choose_replica(struct reader *reader, const struct view_range *range, int64_t *covered, const char **why)
+/* Whether this many ranks read most of the bytes between the first and the last one together. */
+static bool is_dense(const struct view_range *range, int ranks, int64_t low, int64_t high)
+{
+    return ranks > 1 && range->bytes >= (high - low) / ranks / 2;
+}
+
+int choose_replica(struct reader *reader, const struct view_range *range, int ranks, int64_t *covered,
+                   const char **why)
 {
     const struct source *source = reader->source;
     struct score best = {0};
@@ -145,6 +168,7 @@ int choose_replica(struct reader *reader, const struct view_range *range, int64_
     const struct extent first = first_extent(range, range->position, range->bytes);
     const bool one_run = first.length == range->bytes;
     const int64_t low = first.offset, high = one_run ? low + first.length - 1 : view_range_last(range);
+    const bool dense = is_dense(range, ranks, low, high);
     bool usable = false, whole = true, scattered = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
@@ -160,7 +184,7 @@ int choose_replica(struct reader *reader, const struct view_range *range, int64_
         if (!locate_piece(source->map, replica, low, high + 1, &piece))
             continue;
         int64_t next, expected = __atomic_load_n(&opened->next, __ATOMIC_RELAXED);
-        struct score score = judge(source->map, replica, range, expected, &next);
+        struct score score = judge(source->map, replica, range, dense, expected, &next);
         if (next >= 0)
             __atomic_store_n(&opened->next, next, __ATOMIC_RELAXED);
         if (score.covered == 0) {

@@ -28,10 +28,10 @@ void walk_start(struct walk *, const struct loaded_map *, const struct map_repli
  * the end. */
 bool walk_next(struct walk *, struct piece *);
 
-/* Chooses among the opened and valid replicas. Returns the number of one in the file's list, or -1,
- * and then *why says what is wrong with the best one. *covered: bytes of the range that the
- * choice has, estimated from its beginning. */
-int choose_replica(struct reader *, const struct view_range *, int64_t *covered, const char **why);
+/* Chooses among the opened and valid replicas, for `ranks` that read together. Returns the number of
+ * one in the file's list, or -1, and then *why says what is wrong with the best one. *covered: bytes
+ * of the range that the choice has, estimated from its beginning. */
+int choose_replica(struct reader *, const struct view_range *, int ranks, int64_t *covered, const char **why);
 
 /* Whether all offsets of the range fit in 64 bits. To be called before the others. */
 bool view_range_fits(const struct view_range *);
