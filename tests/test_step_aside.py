@@ -1,20 +1,21 @@
-"""Redirection steps aside where the original is in memory and quicker than its replicas, or takes far fewer reads."""
+"""Redirection steps aside where the original is in memory and quicker than its replicas, or in the better order."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.handmade_maps import Replica, write_map
-from tests.support.mpi import GCC, Mpi
+from tests.support.mpi import GCC, Mpi, available_mpis
 
 ROOT = Path(__file__).parents[1]
 ASIDE = "the original is in memory and quicker"
+DETOURS = "the replica is in the order of another program"
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 Phase = tuple[int, int, int, bool]
@@ -75,11 +76,18 @@ def test_times_that_are_nearly_equal_leave_the_call_to_mpi(simulate: Simulate) -
 
 
 def read_in_order(mpi: Mpi, directory: Path, library: Path, aside: str, each: int) -> tuple[bytes, dict[str, int]]:
-    """What a program read in calls of ``each`` bytes, and its calls: redirected ones, and others by reason."""
+    """What a program read in calls of ``each`` bytes, and its calls."""
+    program = [directory / "in_order", directory / "original", 1 << 24, each]
+    return read(mpi, directory, library, aside, program)
+
+
+def read(
+    mpi: Mpi, directory: Path, library: Path, aside: str, program: Sequence[object]
+) -> tuple[bytes, dict[str, int]]:
+    """What a program printed, and its calls: redirected ones, and others by reason."""
     (directory / "reports").mkdir()
     variables = {"PDLA_MAP": directory / "map", "PDLA_REPORT": directory / "reports", "LD_PRELOAD": library}
     settings = [f"{name}={value}" for name, value in {**variables, "PDLA_STEP_ASIDE": aside}.items()]
-    program = [directory / "in_order", directory / "original", 1 << 24, each]
     words = [*map(str, mpi.command(1, "env", *settings, *program))]
     said = subprocess.run(words, env={**os.environ, **mpi.env}, stdout=subprocess.PIPE, check=True).stdout
     (path,) = (directory / "reports").glob("*/*.json")
@@ -123,4 +131,49 @@ def test_a_large_call_that_the_replica_has_in_many_small_pieces_is_left(
     write_map(tmp_path / "map", [(tmp_path / "original", [replica])])
     said, calls = read_in_order(mpi, tmp_path, library, "0", each << 10)
     assert said == content
-    assert max(calls, key=lambda one: calls[one]) == ("redirected" if served else "in too many pieces in the replica")
+    assert max(calls, key=lambda one: calls[one]) == (DETOURS if served else "in too many pieces in the replica")
+    assert calls["redirected"] == (8 if served else 0)
+
+
+# ---- a replica in the order of another program -----------------------------------------------------------------------
+
+PIECE, ROWS, COLUMNS = 4096, 256, 4
+
+READING = """
+import sys
+from mpi4py import MPI
+file = MPI.File.Open(MPI.COMM_WORLD, sys.argv[1], MPI.MODE_RDONLY)
+piece = bytearray(int(sys.argv[2]))
+for place in sys.argv[3:]:
+    file.Read_at(int(place) * len(piece), piece)
+    sys.stdout.buffer.write(piece)
+file.Close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "left"),
+    [
+        pytest.param(range(40), 32, id="in order"),
+        pytest.param([*range(20), *range(100, 80, -1)], 12, id="in order, then backwards"),
+        pytest.param(range(0, 80, 2), 32, id="every second piece"),
+        pytest.param(range(0, 120, 3), 0, id="every third piece"),
+        pytest.param(range(0, 40 * COLUMNS, COLUMNS), 0, id="in the order of the replica"),
+    ],
+)
+def test_small_reads_in_the_order_of_the_original_only_are_left_to_mpi(
+    tmp_path: Path, library: Path, places: Iterable[int], left: int
+) -> None:
+    """The replica has one column of the file after the other."""
+    mpi = available_mpis()[0].values[0]
+    (tmp_path / "program.py").write_text(READING)
+    content = os.urandom(PIECE * ROWS * COLUMNS)
+    (tmp_path / "original").write_bytes(content)
+    loops = [(ROWS, COLUMNS * PIECE, PIECE), (COLUMNS, PIECE, ROWS * PIECE)]
+    replica = Replica(len(content), 0, PIECE, loops=loops).build(content, tmp_path / "replica")
+    write_map(tmp_path / "map", [(tmp_path / "original", [replica])])
+    program = [mpi.python, tmp_path / "program.py", tmp_path / "original", PIECE, *places]
+    said, calls = read(mpi, tmp_path, library, "0", program)
+    assert said == b"".join(content[place * PIECE :][:PIECE] for place in places)
+    assert calls.get(DETOURS, 0) == left
+    assert calls["redirected"] == 40 - left

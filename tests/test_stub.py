@@ -544,11 +544,11 @@ def test_components_that_are_not_in_memory_are_fetched_before_any_is_waited_for(
 
 
 def test_what_leaves_small_holes_is_fetched_a_mebibyte_at_a_time(mpich: Case) -> None:
-    """As where a rank reads 8 KiB of each row of a neighbour's: rows of 64 KiB, from the third on."""
-    extents = [(i << 13, 1 << 13, i << 16) for i in range(32)]
-    calls = mpich.traced(Replica(32 << 16, extents=extents), 32 << 13, 1 << 13)
+    """As where a rank reads the first half of each row of a neighbour's: rows of 128 KiB, from the third on."""
+    extents = [(i << 16, 1 << 16, i << 17) for i in range(32)]
+    calls = mpich.traced(Replica(32 << 17, extents=extents), 32 << 16, 1 << 16)
     fetched = [re.findall(r", (\d+), (\d+), POSIX_FADV_WILLNEED", call) for call in calls if "fadvise" in call]
-    assert fetched == [[("131072", "1048576")], [("1179648", "1048576")], [("2228224", "1048576")]]
+    assert fetched == [[(str((2 << 17) + (i << 20)), str(1 << 20))] for i in range(5)]
 
 
 def check_written(case: Case, step: str) -> None:
@@ -917,7 +917,8 @@ def test_h37_threads_share_a_handle(mpich: Case) -> None:
 def test_h37_threads_that_share_a_file_pointer_read_each_byte_once(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     reports = mpich.compare(*["threads-read-on"] * 5, ranks=1)
-    assert reports[0]["files"][0]["redirected"]["calls"] == 1000
+    left = calls_by_reason(reports)["the replica is in the order of another program"]
+    assert reports[0]["files"][0]["redirected"]["calls"] + left == 1000
 
 
 def test_an_open_file_leaves_the_program_most_of_the_descriptors(mpich: Case) -> None:

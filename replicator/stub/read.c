@@ -4,6 +4,7 @@
 
 #include "collective_consensus.h"
 #include "critical_requests.h"
+#include "detours.h"
 #include "freshness.h"
 #include "read_verification.h"
 #include "redirected_call.h"
@@ -48,8 +49,12 @@ static const char *prepare(const struct io_call *call, struct prepared_read *rea
     if (!memory_of(call, &read->memory))
         return "the memory datatype cannot be flattened";
     const int ranks = call->flags & CALL_COLLECTIVE ? call->handle->ranks : 1;
+    struct critical_requests *critical = redirection_of(call->handle)->critical;
+    if (critical == NULL && !verification_wanted()
+        && detours_avoid(&reader->detours, &read->range, call->handle->ranks))
+        return "the replica is in the order of another program";
     read->chosen = choose_replica(reader, &read->range, ranks, &read->covered, &read->why_none);
-    struct segment_requests *segments = critical_requests_segments(redirection_of(call->handle)->critical);
+    struct segment_requests *segments = critical_requests_segments(critical);
     if (segments != NULL)
         segment_requests_load(segments, reader, &read->range, read->size);
     return NULL;
@@ -72,8 +77,10 @@ static const char *serve(struct io_call *call, const struct prepared_read *read)
         return "a replica could not be read";
     if (!result_set(call))
         return "the status or request could not be set";
-    if (call->bytes > 0)
+    if (call->bytes > 0) {
         report_served(reader->source, read->chosen, call->bytes, &served, (uint64_t)(clock_ns() - start));
+        detours_note(&reader->detours, &read->range, call->handle->ranks, &served.replica);
+    }
     call->redirected = served.replica.bytes > 0;
     return NULL;
 }

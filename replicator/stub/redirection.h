@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "collective_consensus.h"
+#include "detours.h"
 #include "interpose.h"
 #include "loadedmap.h"
 #include "quicker_way.h"
@@ -68,6 +69,7 @@ struct reader {
     struct agreement agreement;
     int writes;           /* begun and not ended; atomic */
     struct opened_replica *replicas; /* [file->replica_count] */
+    struct detours detours;
     struct quicker_way quicker[CALL_SIZES]; /* of independent reads; all but atomic members under source->lock */
 };
 

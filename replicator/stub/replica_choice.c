@@ -64,6 +64,11 @@ bool view_range_fits(const struct view_range *range)
         && !__builtin_add_overflow(end, range->displacement, &end);
 }
 
+int64_t view_range_first(const struct view_range *range)
+{
+    return first_extent(range, range->position, 1).offset;
+}
+
 int64_t view_range_last(const struct view_range *range)
 {
     return first_extent(range, range->position + range->bytes - 1, 1).offset;
@@ -151,12 +156,6 @@ static bool holds_all(const struct reader *reader, const struct extent *run, str
     return true;
 }
 
-/* Whether this many ranks read most of the bytes between the first and the last one together. */
-static bool is_dense(const struct view_range *range, int ranks, int64_t low, int64_t high)
-{
-    return ranks > 1 && range->bytes >= (high - low) / ranks / 2;
-}
-
 int choose_replica(struct reader *reader, const struct view_range *range, int ranks, int64_t *covered,
                    const char **why)
 {
@@ -168,7 +167,7 @@ int choose_replica(struct reader *reader, const struct view_range *range, int ra
     const struct extent first = first_extent(range, range->position, range->bytes);
     const bool one_run = first.length == range->bytes;
     const int64_t low = first.offset, high = one_run ? low + first.length - 1 : view_range_last(range);
-    const bool dense = is_dense(range, ranks, low, high);
+    const bool dense = ranks > 1 && is_dense(range->bytes, ranks, low, high);
     bool usable = false, whole = true, scattered = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);

@@ -36,8 +36,15 @@ int choose_replica(struct reader *, const struct view_range *, int ranks, int64_
 /* Whether all offsets of the range fit in 64 bits. To be called before the others. */
 bool view_range_fits(const struct view_range *);
 
-/* The last byte of a range in the original. */
+/* The first and the last byte of a range in the original. */
+int64_t view_range_first(const struct view_range *);
 int64_t view_range_last(const struct view_range *);
+
+/* Whether ranks that each read so many bytes can have half of those from `low` to `high` together. */
+static inline bool is_dense(int64_t bytes, int ranks, int64_t low, int64_t high)
+{
+    return bytes >= (high - low) / ranks / 2;
+}
 
 /* Whether a write of these bytes can touch the replica. */
 bool view_range_touches(const struct loaded_map *, const struct map_replica *, const struct view_range *);
