@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pdla.autopilot import spool
-from pdla.catalog import RunFacts
+from pdla.autopilot.judging import Judge
+from pdla.autopilot.names import this_user
+from pdla.catalog import RunFacts, open_catalog
 from tests.support.mpi import available_mpis
 from tests.test_autopilot import Runs
 
@@ -114,6 +119,31 @@ def test_a_replica_for_writes_that_does_not_pay_is_retired(runs: Writing, monkey
     assert runs.kinds()[-1] == "learned"
     runs.write(3, "lease")
     assert runs.kinds()[-1] == "built"
+
+
+def test_a_replica_for_writes_is_judged_with_the_program_that_reads_the_file(
+    runs: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saves its writer 1 s in each run. The reader lost more than that after two of them, and nothing before."""
+    runs.write(1, "lease")
+    monkeypatch.setenv("PDLA_HOME", str(runs.pdla.home))
+    path = str(runs.out)
+    wrote = RunFacts(RANKS, SIZE, 0, 0, seconds=1.0, before=2.0, run=1, replicas={"1": SIZE}, redirected=SIZE)
+    with closing(open_catalog()) as catalog:
+        reader = catalog.autopilot.application(this_user(), "reader")
+
+        def learn(name: str, application: int, facts: RunFacts) -> list[str]:
+            catalog.autopilot.learn(application, name, datetime.now(UTC), facts, this_user(), [])
+            return [one.why for one in Judge(catalog, this_user()).failures()]
+
+        def write_and_read(number: int, seconds: float) -> list[str]:
+            facts = replace(wrote, calls={path: {"write": 1.0}})
+            assert learn(f"write.{number}", 1, facts if number else replace(facts, redirected=0, replicas={})) == []
+            return learn(f"read.{number}", reader, RunFacts(RANKS, SIZE, SIZE, 0, calls={path: {"read": seconds}}))
+
+        assert [write_and_read(number, seconds) for number, seconds in enumerate((3.0, 3.5, 9.0))] == [[], [], []]
+        (why,) = write_and_read(3, 8.0)
+    assert why.endswith("they took 5 s and 4 s longer than without it")
 
 
 def test_a_replica_for_writes_that_others_now_read_too_early_is_retired(runs: Writing) -> None:

@@ -21,6 +21,7 @@ class Chain:
         times: how often a run of ``reader`` read what ``writer`` had written since it was last read there.
         writing, reading: for each of these times, the seconds in data calls on the file of the slowest rank, of the
             run that wrote it last and of the run that read it.
+        written: for each of these times, the run that wrote it last.
     """
 
     file: str
@@ -28,6 +29,7 @@ class Chain:
     reader: int
     writing: list[float] = field(default_factory=list)
     reading: list[float] = field(default_factory=list)
+    written: list[LearnedRun] = field(default_factory=list)
 
     @property
     def times(self) -> int:
@@ -38,6 +40,21 @@ class Chain:
     def waits(self) -> float:
         """Seconds that both together wait for the file, in the median of all times."""
         return median(self.writing) + median(self.reading)
+
+    def saved_by(self, run: LearnedRun) -> float:
+        """Seconds that the reader waited less after a run of the writer than after those that wrote to the original."""
+        before, after = [], []
+        for seconds, by in zip(self.reading, self.written, strict=True):
+            if by.id == run.id:
+                after.append(seconds)
+            elif not by.facts.redirected and not by.facts.policy:
+                before.append(seconds)
+        return median(before) - median(after) if before and after else 0.0
+
+
+def file_of(path: str) -> str:
+    """The file of a chain to which this one belongs."""
+    return str(Path(path).with_name(without_numbers(Path(path).name)))
 
 
 def chains(runs: Mapping[int, Sequence[LearnedRun]]) -> list[Chain]:
@@ -54,10 +71,11 @@ def chains(runs: Mapping[int, Sequence[LearnedRun]]) -> list[Chain]:
                 by, seconds = written[path]
                 if (path, by.id, run.application) not in seen:
                     seen.add((path, by.id, run.application))
-                    key = str(Path(path).with_name(without_numbers(Path(path).name))), by.application, run.application
+                    key = file_of(path), by.application, run.application
                     chain = found.setdefault(key, Chain(*key))
                     chain.writing.append(seconds)
                     chain.reading.append(spent["read"])
+                    chain.written.append(by)
             if "write" in spent:
                 written[path] = run, spent["write"]
     return sorted(found.values(), key=lambda one: -one.times * one.waits)

@@ -1,4 +1,7 @@
-"""What runs measured of the replicas that were built for them: who paid, who gives way, how far predictions are off."""
+"""What runs measured of the replicas that were built for them: who paid, who gives way, how far predictions are off.
+
+A replica for writes is judged by what its application saves and by what those save or lose that read the file after it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pdla.autopilot.chains import Chain, chains, file_of
 from pdla.autopilot.factors import Factor, Observation, factors
 from pdla.autopilot.worth import PastRun, Stake, attributed, failure
 from pdla.catalog import Catalog, Decision, LearnedRun, Replica
@@ -95,7 +99,19 @@ class Judge:
 
     def _past(self, run: LearnedRun, one: Holding) -> PastRun:
         number = str(one.replica.id)
-        return PastRun(run.time.timestamp(), number in run.facts.replicas, self._saved(run).get(number))
+        saved = self._saved(run).get(number)
+        if saved is not None and one.replica.purpose == "write":
+            saved += self._readers_saved(run, one.replica.signature.file)
+        return PastRun(run.time.timestamp(), number in run.facts.replicas, saved)
+
+    @cached_property
+    def _chains(self) -> list[Chain]:
+        return chains(self._runs)
+
+    def _readers_saved(self, run: LearnedRun, path: str) -> float:
+        """The seconds that other applications saved, or lost, which read what a run wrote to replicas."""
+        read = [one for one in self._chains if (one.file, one.writer) == (file_of(path), run.application)]
+        return sum(one.saved_by(run) for one in read)
 
     def _saved(self, run: LearnedRun) -> dict[str, float]:
         """The seconds that a run saved by each replica that it used; empty: not measured."""
