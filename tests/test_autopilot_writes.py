@@ -38,6 +38,18 @@ MPI.Finalize()
 sys.exit(code)
 """
 
+# Each of twice as many ranks writes the half of a piece of each row, all of them in one collective call.
+HALVES = """
+import sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+view = MPI.BYTE.Create_vector(32, 2048, 16384).Commit()
+file = MPI.File.Open(world, sys.argv[1], MPI.MODE_RDWR)
+file.Set_view(2048 * world.rank, MPI.BYTE, view)
+file.Write_all(bytes([world.rank]) * 65536)
+file.Close()
+"""
+
 
 def expected(seed: int) -> bytes:
     """What the program writes."""
@@ -155,6 +167,19 @@ def test_a_replica_for_writes_that_others_now_read_too_early_is_retired(runs: Wr
     assert runs.out.read_bytes() == expected(2)
     runs.write(3, "lease")
     assert runs.kinds().count("built") == 1
+
+
+def test_a_collective_write_that_mpi_makes_in_large_requests_is_not_made_in_small_ones(runs: Writing) -> None:
+    """Together the ranks write whole rows. In the replica each half of a piece is apart from the next one."""
+    runs.write(1, "lease")
+    program = runs.pdla.directory / "halves.py"
+    program.write_text(HALVES)
+    words = (runs.mpi.python, str(program), str(runs.out))
+    said = runs.learn("--wait", "--writes", "lease", ranks=8, words=words).stderr
+    assert "writes redirected" not in said
+    assert runs.out.read_bytes() == b"".join(bytes([rank]) * 2048 for rank in range(8)) * PIECES
+    assert "128 writes redirected" in runs.write(2, "lease")
+    assert runs.out.read_bytes() == expected(2)
 
 
 def test_without_the_option_writes_go_to_the_original(runs: Writing) -> None:

@@ -123,8 +123,8 @@ static bool stitch_next(struct stitch *stitch, struct piece *piece)
     return true;
 }
 
-/* NULL: the replicas have all bytes of the range. */
-static const char *covers(const struct writer *writer, const struct view_range *range)
+/* Of `ranks` that write together. NULL: the replicas have all bytes of the range. */
+static const char *covers(const struct writer *writer, const struct view_range *range, int ranks)
 {
     struct stitch stitch;
     struct piece piece;
@@ -138,7 +138,9 @@ static const char *covers(const struct writer *writer, const struct view_range *
         runs += piece.replica_offset != ends[stitch.replica];
         ends[stitch.replica] = piece.replica_offset + piece.length;
     }
-    return runs > SCATTER * stitch.extents && range->bytes / SCATTER_BYTES < (int64_t)runs
+    const bool dense = ranks > 1
+        && is_dense(range->bytes, ranks, view_range_first(range), view_range_last(range) + 1);
+    return runs > SCATTER * (dense ? 1 : stitch.extents) && range->bytes / SCATTER_BYTES < (int64_t)runs
         ? "in too many pieces in the replica" : NULL;
 }
 
@@ -159,11 +161,13 @@ static const char *prepare(const struct io_call *call, struct prepared_write *wr
 {
     const struct writer *writer = writer_of(call->handle);
     const char *why = __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE);
+    const int ranks = call->flags & CALL_COLLECTIVE ? call->handle->ranks : 1;
     *write = (struct prepared_write){.memory = NULL};
     if (why != NULL || call->bytes == 0)
         return why;
     if ((why = view_range_of(call, &write->range)) != NULL || (why = result_fits(call)) != NULL
-        || (why = writer->cache != NULL ? uncached(call, &write->range) : covers(writer, &write->range)) != NULL)
+        || (why = writer->cache != NULL ? uncached(call, &write->range)
+                                         : covers(writer, &write->range, ranks)) != NULL)
         return why;
     return memory_of(call, &write->memory) ? NULL : "the memory datatype cannot be flattened";
 }
