@@ -82,12 +82,12 @@ class Runs:
         command = [*self.mpi.mpiexec, "-n", str(ranks), *(words or program)]
         return self.pdla.run("run", "--learn", *options, "--", *command, code=code)
 
-    def retires_after_two(self, facts: RunFacts) -> None:
-        """Learn from two runs of application 1 of which these are the facts; PDLA_HOME is that of the runs."""
+    def retires_after(self, *those: RunFacts, application: int = 1) -> None:
+        """Learn from two runs of an application of which these are the facts; PDLA_HOME is that of the runs."""
         with closing(open_catalog()) as catalog:
-            for number in range(2):
+            for number, facts in enumerate(those):
                 assert Judge(catalog, this_user()).failures() == []
-                catalog.autopilot.learn(1, f"run.{number}", datetime.now(UTC), facts, this_user(), [])
+                catalog.autopilot.learn(application, f"run.{number}", datetime.now(UTC), facts, this_user(), [])
             Learner(catalog).retire()
         kind, why = self.decisions()[-1]
         assert (kind, "it did not pay in the last two runs that used it" in why) == ("retired", True)
@@ -487,7 +487,7 @@ def test_what_did_not_pay_twice_is_retired_and_a_small_budget_builds_nothing(
     monkeypatch.setenv("PDLA_HOME", str(runs.pdla.home))
     size = 4 * math.prod(runs.shape)
     slow = RunFacts(4, size, size, size, seconds=10.0, before=1.0, run=1, replicas={"1": size})
-    runs.retires_after_two(slow)
+    runs.retires_after(slow, slow)
     assert runs.pdla.json("status", "--json")["replicas"] == []
     factor = runs.pdla.json("history", "1", "--json")["factors"]["ssd"]
     assert factor["observations"] == 2 and 1 <= factor["value"] <= 4

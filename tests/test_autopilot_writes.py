@@ -125,7 +125,7 @@ def test_a_replica_for_writes_that_does_not_pay_is_retired(runs: Writing, monkey
     runs.write(1, "close")
     monkeypatch.setenv("PDLA_HOME", str(runs.pdla.home))
     slow = RunFacts(RANKS, SIZE, 0, 0, seconds=10.0, before=1.0, run=1, replicas={"1": SIZE}, redirected=SIZE)
-    runs.retires_after_two(slow)
+    runs.retires_after(slow, slow)
     assert runs.replicas() == []
     runs.write(2, "close")
     assert runs.kinds()[-1] == "learned"

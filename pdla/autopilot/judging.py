@@ -5,7 +5,7 @@ A replica for writes is judged by what its application saves and by what those s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from pdla.autopilot.chains import Chain, chains, file_of
 from pdla.autopilot.factors import Factor, Observation, factors
 from pdla.autopilot.worth import PastRun, Stake, attributed, failure
 from pdla.catalog import Catalog, Decision, LearnedRun, Replica
+from pdla.catalog.autopilot import NEVER
 from pdla.units import shown
 
 BUDGET = "budget"
@@ -59,16 +60,31 @@ class Judge:
 
     def stake(self, one: Holding) -> Stake:
         """What is known of a replica."""
-        built = one.built.time.timestamp()
+        series = self._series(one.built)
+        began = series[0].time
         runs = self._runs.get(one.built.application or 0, [])
         return Stake(
             name=str(one.replica.id),
             space={BUDGET: one.replica.size},
             predicted=float(one.built.facts.get("predicted", 0.0)),
-            runs=[self._past(run, one) for run in runs if run.time.timestamp() >= built],
-            earlier=[run.time.timestamp() for run in runs if run.time.timestamp() < built],
-            built=built,
+            runs=[self._past(run, one, {str(each.replica) for each in series}) for run in runs if run.time >= began],
+            earlier=[run.time.timestamp() for run in runs if run.time < began],
+            built=one.built.time.timestamp(),
         )
+
+    def _series(self, last: Decision) -> list[Decision]:
+        """The replicas of the same pattern that took the place of one another, as the file was written anew."""
+        retired = [one.time for one in self._retired if one.pattern == last.pattern and one.time < last.time]
+        return [
+            one
+            for one in self._built.values()
+            if (one.application, one.pattern) == (last.application, last.pattern)
+            and max(retired, default=NEVER) < one.time <= last.time
+        ]
+
+    @cached_property
+    def _retired(self) -> list[Decision]:
+        return self._catalog.autopilot.decisions(self._owner, kinds=["retired"])
 
     def failures(self) -> list[Decision]:
         """The replicas to retire because they did not pay twice, with the reason."""
@@ -97,12 +113,12 @@ class Judge:
             if facts.get("before", 0.0) > 0
         ]
 
-    def _past(self, run: LearnedRun, one: Holding) -> PastRun:
-        number = str(one.replica.id)
-        saved = self._saved(run).get(number)
+    def _past(self, run: LearnedRun, one: Holding, series: Set[str]) -> PastRun:
+        measured = [seconds for number, seconds in self._saved(run).items() if number in series]
+        saved = sum(measured) if measured else None
         if saved is not None and one.replica.purpose == "write":
             saved += self._readers_saved(run, one.replica.signature.file)
-        return PastRun(run.time.timestamp(), number in run.facts.replicas, saved)
+        return PastRun(run.time.timestamp(), not series.isdisjoint(run.facts.replicas), saved)
 
     @cached_property
     def _chains(self) -> list[Chain]:

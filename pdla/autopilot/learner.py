@@ -14,7 +14,9 @@ from pdla.autopilot import spool
 from pdla.autopilot.choosing import ignored_facts
 from pdla.autopilot.judging import Judge, usable
 from pdla.autopilot.names import this_user
-from pdla.autopilot.study import Storage, UnteachableError, learn_recorded, learn_served
+from pdla.autopilot.renewal import renew
+from pdla.autopilot.storage import Storage
+from pdla.autopilot.study import UnteachableError, learn_recorded, learn_served
 from pdla.catalog import Catalog, Decision, Pattern, Replica
 from pdla.catalog.records import pattern_digest
 from pdla.collectors.rawlog import is_over
@@ -179,7 +181,8 @@ class Learner:
                 raise UnteachableError(run.failed)
             if run.tried() > TRIES:
                 raise UnteachableError(f"learning from it was given up after {TRIES} tries")
-            (learn_recorded if run.recorded else learn_served)(self._catalog, self._owner, run)
+            written = (learn_recorded if run.recorded else learn_served)(self._catalog, self._owner, run)
+            renew(self._catalog, self._owner, written, self._map_path)
         except (UnteachableError, FormatError) as error:
             self._ignore(run, str(error))
             return 0

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis, Irregular, combine
 from pdla.analyzers.aspects import describe, outline
@@ -27,8 +26,10 @@ from pdla.autopilot.file_groups import ALL, groups_of, part_of, seconds_of
 from pdla.autopilot.forecast import Forecast, forecast
 from pdla.autopilot.judging import BUDGET, Judge, usable
 from pdla.autopilot.names import application_name, joined
+from pdla.autopilot.renewal import UNREAD, unread
 from pdla.autopilot.schemes import ALIKE
 from pdla.autopilot.spool import trace_of
+from pdla.autopilot.storage import Storage
 from pdla.autopilot.usage import bytes_read, bytes_written, replicas_used, served_files
 from pdla.autopilot.worth import PastRun, Stake, steps
 from pdla.catalog import Catalog, Decision, Drift, LearnedRun, RunFacts
@@ -37,8 +38,6 @@ from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import RawLogs
 from pdla.collectors.tracefile import StoredTrace, fingerprint, read_trace, stored_trace
 from pdla.errors import PdlaError
-from pdla.layouts.budget import Budget
-from pdla.layouts.config import load_budget, load_cluster
 from pdla.layouts.striping import component_sizes
 from pdla.model import Cluster, Op, PatternPlan, Plan, Signature
 from pdla.policies.plan import writing_obstacle
@@ -51,35 +50,14 @@ from pdla.units import counted, format_bytes, format_seconds, shown
 
 WHOLE = 1 << 22
 """Calls of a trace that is held in memory; of a larger one some aspects are not found, and plans are not simulated."""
-UNREAD = 2
-"""So many replicas of a pattern were stale before anybody read them: then there is no other."""
 
 
 class UnteachableError(PdlaError):
     """Nothing can be learned from a run."""
 
 
-@dataclass(frozen=True)
-class Storage:
-    """Where replicas may go, and how much of it."""
-
-    cluster: Cluster
-    budget: Budget
-
-    @classmethod
-    def of(cls, named: str) -> Storage:
-        """That of a cluster.toml or example; "": ``PDLA_HOME/cluster.toml``, or without it the built-in default.
-
-        Raises:
-            ConfigError: it cannot be used.
-        """
-        own = config.home() / "cluster.toml"
-        path = named or (str(own) if own.exists() else None)
-        return cls(load_cluster(path), load_budget(path))
-
-
-def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
-    """Learn from a run that was served and not recorded.
+def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> set[str]:
+    """Learn from a run that was served and not recorded; return the files that it wrote.
 
     Raises:
         UnteachableError: nothing is known of this command, or the user has forgotten its application.
@@ -107,10 +85,11 @@ def learn_served(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     catalog.autopilot.learn(runs[0].application, run.name, run.time, facts, owner, [])
     if facts.hit_ratio < last.hit_ratio - ALIKE:
         spool.forget_known(run.command, run.writes)  # something has changed
+    return _written(facts)
 
 
-def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
-    """Learn from a run that was recorded, and put what is to be built for it into the queue.
+def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> set[str]:
+    """Learn from a run that was recorded, and queue what is to be built for it; return the files that it wrote.
 
     Whatever kills it: the next time it does the same, and nothing is recorded twice.
 
@@ -178,6 +157,11 @@ def learn_recorded(catalog: Catalog, owner: str, run: spool.Waiting) -> None:
     for older in runs:
         if older.facts.ranks == about.ranks and older.name != run.name:
             trace_of(older.name).unlink(missing_ok=True)
+    return _written(facts)
+
+
+def _written(facts: RunFacts) -> set[str]:
+    return {path for path, spent in facts.calls.items() if "write" in spent}
 
 
 def _logs(run: spool.Waiting) -> RawLogs:
@@ -369,9 +353,7 @@ class _Chooser:
         """The patterns that may have replicas and on which nothing is decided."""
         served = served_files(self._run.report)
         ops = ("read",) if self._run.writes == "original" else ("read", "write")
-        decided: set[str] = set()
-        stale: dict[str, int] = {}
-        read = {number for one in self._catalog.autopilot.runs(self._application) for number in one.facts.replicas}
+        decided = {digest for digest, count in unread(self._catalog, self._decisions).items() if count >= UNREAD}
         for one in self._decisions:
             kept_from_it = (
                 (one.kind == "retired" and not one.facts.get("gives_way") and self._is_for_now(one))
@@ -382,9 +364,6 @@ class _Chooser:
                 decided.update(one.facts.get("patterns", ()))
             elif one.pattern and kept_from_it:
                 decided.add(one.pattern)
-            elif one.kind == "built" and one.pattern and str(one.replica) not in read:
-                stale[one.pattern] = stale.get(one.pattern, 0) + 1
-        decided |= {digest for digest, count in stale.items() if count >= UNREAD}
         there = {(one.purpose, one.signature.file, one.access_map) for one in self._replicas}
         ours = {one.pattern for one in self._decisions if one.kind == "planned"}
         waiting = {pattern_digest(one.signature) for one in self._catalog.patterns.find(state="planned")} & ours
