@@ -47,7 +47,8 @@ def test_it_says_what_it_gained_and_writes_a_report(small: Path, capfd: pytest.C
     assert run(small, "--json") == 0
     said: dict[str, Any] = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert said["identical"] is True
-    assert said["bytes_from_replicas"] == BYTES + BYTES + BYTES  # tiles, all columns (of 4 x 128), slabs
+    # Tiles, and columns (of 4 x 128). So few slabs get no replica, and that of the tiles has them in small pieces.
+    assert said["bytes_from_replicas"] == BYTES + BYTES
     assert said["requests_before"] == 4 * 256 + 4 * 256 + 4 * SIDE + 4 * 4 * 256  # read, written, columns, slabs
     assert said["requests_after"] < said["requests_before"]
     report = Path(said["report"])
