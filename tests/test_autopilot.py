@@ -28,8 +28,8 @@ from pdla.autopilot.drifts import drifts, expected
 from pdla.autopilot.judging import Judge
 from pdla.autopilot.learner import Learner
 from pdla.autopilot.names import application_name, this_user
-from pdla.catalog import Decision, LearnedRun, RunFacts, open_catalog
-from pdla.errors import ConfigError, PdlaError
+from pdla.catalog import LearnedRun, RunFacts, open_catalog
+from pdla.errors import ConfigError
 from pdla.layouts.budget import Budget
 from pdla.layouts.config import DEFAULT_FILE, load_budget
 from pdla.model import Loop, Signature
@@ -91,6 +91,11 @@ class Runs:
             Learner(catalog).retire()
         kind, why = self.decisions()[-1]
         assert (kind, "it did not pay in the last two runs that used it" in why) == ("retired", True)
+
+    def was_slow(self) -> None:
+        """The runs until now took 100 s. Else two slow ones on a busy machine would have the replicas retired."""
+        with closing(sqlite3.connect(self.pdla.home / "catalog.db")) as database, database:
+            database.execute("UPDATE autopilot_runs SET facts = json_set(facts, '$.seconds', 100.0)")
 
     def decisions(self) -> list[tuple[str, str]]:
         return [(one["kind"], one["why"]) for one in self.pdla.json("log", "--json")["decisions"]]
@@ -156,6 +161,7 @@ def test_the_third_run_is_served_from_replicas_with_nothing_else_typed(runs: Run
     """And another number of ranks is served at its first run; every decision is in the log, and can be undone."""
     native = runs.learn("--wait").stdout
     assert runs.kinds() == ["learned", "planned", "built"]
+    runs.was_slow()
     second = runs.learn("--wait")
     third = runs.learn("--wait")
     assert [native] * 2 == [second.stdout, third.stdout]
@@ -267,17 +273,6 @@ def test_bad_input_is_one_line(pdla: Pdla) -> None:
         assert says in done.stderr and done.stderr.count("\n") == 1
     assert "--wait needs --learn" in pdla.run("run", "--wait", "--", "true", code=2).stderr
     assert "no such program" in pdla.run("run", "--learn", "--", "./nowhere", code=1).stderr
-
-
-def test_users_do_not_see_the_applications_of_others(tmp_path: Path) -> None:
-    with closing(open_catalog(f"sqlite:///{tmp_path}/c.db")) as catalog:
-        mine, theirs = (catalog.autopilot.application(owner, "app N") for owner in ("me", "you"))
-        assert mine != theirs
-        assert [one.id for one in catalog.autopilot.applications("me")] == [mine]
-        catalog.autopilot.decide("you", [Decision("ignored:x", "ignored", "why")])
-        assert catalog.autopilot.decisions("me") == []
-        with pytest.raises(PdlaError, match="there is no decision 1"):
-            catalog.autopilot.decision("me", 1)
 
 
 # ---- names, drift, budgets -----------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ def test_the_reader_is_served_although_the_file_is_written_before_each_of_its_ru
     assert (chain.read(), chain.built()) == (False, 3)
 
 
+@pytest.mark.thorough
 def test_nothing_is_built_anew_if_nobody_reads_it(chain: Chain) -> None:
     """After two replicas in a row that nobody has read."""
     chain.write(1)
@@ -79,6 +80,7 @@ def test_nothing_is_built_anew_if_nobody_reads_it(chain: Chain) -> None:
         assert chain.built() == built
 
 
+@pytest.mark.thorough
 def test_replicas_that_took_the_place_of_one_another_are_judged_together(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.mpi import GCC, Mpi, available_mpis
 
 ROOT = Path(__file__).parents[1]
 ASIDE = "the original is in memory and quicker"
-DETOURS = "the replica is in the order of another program"
+DETOURS = "in another order in the replica"
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 Phase = tuple[int, int, int, bool]

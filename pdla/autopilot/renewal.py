@@ -43,12 +43,12 @@ def renew(catalog: Catalog, owner: str, written: Collection[str], map_path: Path
         return
     with catalog.exclusive():
         fold(catalog, map_path)
-    states = {one.id: one for one in catalog.replicas.find()}
+    replicas = {one.id: one for one in catalog.replicas.find()}
     latest = {one.pattern: one for one in decisions}
     skipped = unread(catalog, decisions)
     plans: dict[str, list[PatternPlan]] = {}
     for one in {one.pattern: one for one in built}.values():
-        replica = states.get(one.replica or 0)
+        replica = replicas.get(one.replica or 0)
         is_last = latest[one.pattern] is one and one.undone is None
         if replica is not None and replica.state == "stale" and is_last and skipped[str(one.pattern)] < UNREAD:
             plans.setdefault(one.facts.get("cluster", ""), []).append(_again(replica, one))

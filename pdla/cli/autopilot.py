@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,7 +234,7 @@ def _log_it(kind: Any) -> None:
     from pdla.catalog import Decision, open_catalog
 
     # Several PDLA_HOMEs may share a catalog, each with a pause of its own.
-    why = f"as the user asked, for {config.home()} on {platform.node()}"
+    why = f"as the user asked, for {config.home()}"
     try:
         decision = Decision(f"{kind}:{os.urandom(8).hex()}", kind, why)
         open_catalog().autopilot.decide(this_user(), [decision])

@@ -3,15 +3,12 @@
 #include "read_coalescing.h"
 #include "replica_choice.h"
 
-enum {
-    MOST = 8,           /* in a row are served from the replica */
-    SMALL_BYTES = 65536 /* larger reads are worth a seek */
-};
+enum { MOST = 8 }; /* in a row are served from the replica */
 
 /* Whether a read is a small one, to which the ranks come in order from the one before. */
 static bool is_in_order(struct detours *detours, const struct view_range *range, int ranks)
 {
-    if (range->bytes >= SMALL_BYTES)
+    if (range->bytes >= SCATTER_BYTES)
         return false;
     const int64_t start = view_range_first(range), end = view_range_last(range) + 1;
     const int64_t from = __atomic_exchange_n(&detours->end, end, __ATOMIC_RELAXED);

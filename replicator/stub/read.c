@@ -52,7 +52,7 @@ static const char *prepare(const struct io_call *call, struct prepared_read *rea
     struct critical_requests *critical = redirection_of(call->handle)->critical;
     if (critical == NULL && !verification_wanted()
         && detours_avoid(&reader->detours, &read->range, call->handle->ranks))
-        return "the replica is in the order of another program";
+        return "in another order in the replica";
     read->chosen = choose_replica(reader, &read->range, ranks, &read->covered, &read->why_none);
     struct segment_requests *segments = critical_requests_segments(critical);
     if (segments != NULL)

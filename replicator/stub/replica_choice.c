@@ -9,8 +9,7 @@ enum {
     SCORED_PIECES = 1024,
     WRITTEN_EXTENTS = 4096,
     SCATTER = 3,           /* replica reads for each one of the original that are too many, ... */
-    SCATTER_BYTES = 65536, /* ... unless they are this large, or ... */
-    SMALL_SCATTER = 8      /* ... this few in a call of fewer bytes: most of them are fetched together */
+    SMALL_SCATTER = 8      /* ... or this many in a small call: most of them are fetched together */
 };
 
 void walk_start(struct walk *walk, const struct loaded_map *map, const struct map_replica *replica,
@@ -167,7 +166,7 @@ int choose_replica(struct reader *reader, const struct view_range *range, int ra
     const struct extent first = first_extent(range, range->position, range->bytes);
     const bool one_run = first.length == range->bytes;
     const int64_t low = first.offset, high = one_run ? low + first.length - 1 : view_range_last(range);
-    const bool dense = ranks > 1 && is_dense(range->bytes, ranks, low, high);
+    const bool dense = ranks > 1 && is_dense(range->bytes, ranks, low, high + 1);
     bool usable = false, whole = true, scattered = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);

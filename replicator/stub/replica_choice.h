@@ -5,6 +5,9 @@
 #include "locate.h"
 #include "redirection.h"
 
+/* An access of a replica that is worth a seek; many smaller ones are left to MPI. */
+enum { SCATTER_BYTES = 65536 };
+
 /* What a call reads or writes: `bytes` bytes from `position` of the stream that a file view makes of
  * the original. */
 struct view_range {

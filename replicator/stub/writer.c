@@ -23,8 +23,7 @@
 
 enum {
     BOUNCE_BYTES = 4 << 20,
-    SCATTER = 8,            /* replica writes for each one of the original that are too many, ... */
-    SCATTER_BYTES = 65536,  /* ... unless they are this large */
+    SCATTER = 8,            /* replica writes for each one of the original that are too many */
     VIEWED_PIECES = 64,     /* a view is judged by its beginning */
     MOST_ENTRIES = 1 << 20  /* of a journal; with more of them the process makes a write-back */
 };
