@@ -97,7 +97,9 @@ def test_the_demo_runs_on_two_nodes(loop: Loop) -> None:
         "HYDRA_LAUNCHER_EXEC": str(loop.directory / "enter"),
     }
     said = loop.answer(loop.start(sys.executable, "-c", SMALL_DEMO, loop.directory / "demo"))
-    assert said["identical"] is True and said["bytes_from_replicas"] == 2 << 20
+    assert said["identical"] is True
+    # Tiles and columns, and slabs if the trace's times say that so few are worth a replica.
+    assert said["bytes_from_replicas"] in (2 << 20, 3 << 20)
     for name in ("tiles", "slabs"):
         assert set(load(loop.directory / f"demo/{name}.h5").hosts) == set(loop.cluster.names)
 
