@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pdla.model import Cluster, Pool
-from pdla.policies.cached_writes import PERIOD, CachedWrites, CriticalWrites, Fragments, with_cache_files
+from pdla.policies.cached_writes import PERIOD, CachedWrites, CriticalWrites, Fragments
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, simulate
 from pdla.simulator.schemes import BASELINES
@@ -35,7 +36,7 @@ COUNT = 64
 
 def run(policy: CachedWrites, calls: list[Call], storage: Cluster = STORAGE) -> Result:
     made = workload(calls)
-    return simulate_online(made, with_cache_files(storage, made.ranks), policy, BASELINES[0])
+    return simulate_online(made, storage, policy, BASELINES[0])
 
 
 def workload(calls: list[Call]) -> Workload:
@@ -65,6 +66,17 @@ def test_what_a_node_has_in_its_page_cache_is_not_read_on_its_way_home() -> None
     found = run(CriticalWrites(), scattered(4), replace(STORAGE, client_cache=True, client_sync=True))
     assert found.moved["ssd"] == (4 * COUNT * SIZE, 0)
     assert found.moved["home"] == (0, 4 * COUNT * SIZE)  # and no page of the original is read first
+
+
+def test_what_a_page_cache_takes_waits_for_no_ssd(tmp_path: Path) -> None:
+    """A description says so, or the directories of the SSDs do, whatever the mount of the originals is."""
+    kept = replace(STORAGE, client_cache=True)
+    ssds = replace(STORAGE.pools[1], where=(str(tmp_path), str(tmp_path)))
+    here = replace(STORAGE, client_cache=True, client_sync=True, pools=(STORAGE.pools[0], ssds))
+    for storage in (kept, here):
+        found = run(CriticalWrites(), scattered(4), storage)
+        assert found.moved == {"home": (0, 4 * COUNT * SIZE), "ssd": (4 * COUNT * SIZE, 0)}
+        assert found.slowest == pytest.approx(4 * COUNT * SIZE * BYTE / 4, abs=2 * SEEK)
 
 
 @pytest.mark.parametrize("ranks", [1, 4])

@@ -371,9 +371,10 @@ def test_the_slowest_rank_may_spend_less_than_the_time_in_which_any_is_in_a_call
     assert (found.seconds, found.slowest) == (pytest.approx(0.4), pytest.approx(0.3))
 
 
-def test_what_ranks_wait_for_each_other_before_a_collective_call_is_no_computation() -> None:
+@pytest.mark.parametrize("last", ["close", "sync"])
+def test_what_ranks_wait_for_each_other_before_a_collective_call_is_no_computation(last: str) -> None:
     """Rank 1 ends its write 4 ms after rank 0; both close the file at once, or when each has computed for as long."""
-    calls = [Call(0, "write", 0, 1000), Call(0, "close", 0, 0), Call(1, "write", 5000, 1000), Call(1, "close", 0, 0)]
+    calls = [Call(0, "write", 0, 1000), Call(0, last, 0, 0), Call(1, "write", 5000, 1000), Call(1, last, 0, 0)]
     for closes, thinks in (((6e-3, 6e-3), (1e-3, 1e-3)), ((2e-3, 6e-3), (1e-3, 1e-3)), ((9e-3, 6e-3), (8e-3, 1e-3))):
         trace = make_trace(calls)
         trace.records.loc[2, "t_end"] = 5e-3

@@ -16,7 +16,7 @@ from pdla.autopilot.schemes import REPLICAS
 from pdla.critical_data import CriticalData, chosen
 from pdla.errors import ConfigError, PdlaError
 from pdla.model import Cluster, Op, Plan
-from pdla.policies.cached_writes import CriticalWrites, Fragments, with_cache_files
+from pdla.policies.cached_writes import CriticalWrites, Fragments
 from pdla.policies.e10 import E10
 from pdla.policies.ibridge import IBridge
 from pdla.policies.liu import LiU
@@ -117,15 +117,14 @@ def _schemes(op: Op, trace: Trace, work: Workload, plan: Plan, leased: bool) -> 
             "liu": asked(lambda: after_runs(work, apart, LiU(), AS_IT_IS, LEAD["liu"]), "ssd"),
         }
     # LiU serves the writes of real programs no faster than natively (docs/policies.md).
-    storage = with_cache_files(cluster, work.ranks)
     by_replicas: dict[str, Callable[[], float]] = {}
     if any(one.signature.op == "write" and one.choice.layout for one in plan.patterns):
         by_replicas[REPLICAS] = lambda: simulate(work, cluster, AS_IT_IS, plan, leased=leased).slowest
     return {
         **by_replicas,
         "e10": asked(lambda: simulate_online(work, cluster, E10(), AS_IT_IS).slowest, "node"),
-        "s4d": asked(lambda: simulate_online(work, storage, CriticalWrites(), AS_IT_IS).slowest, "ssd"),
-        "ibridge": asked(lambda: simulate_online(work, storage, Fragments(), AS_IT_IS).slowest, "ssd"),
+        "s4d": asked(lambda: simulate_online(work, cluster, CriticalWrites(), AS_IT_IS).slowest, "ssd"),
+        "ibridge": asked(lambda: simulate_online(work, cluster, Fragments(), AS_IT_IS).slowest, "ssd"),
     }
 
 

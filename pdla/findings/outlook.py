@@ -10,7 +10,7 @@ from statistics import median
 from pdla.errors import PdlaError
 from pdla.findings.finding import Exchange, Prediction
 from pdla.model import Cluster, Plan
-from pdla.policies.cached_writes import CachedWrites, with_cache_files
+from pdla.policies.cached_writes import CachedWrites
 from pdla.policies.e10 import E10
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import simulate
@@ -81,8 +81,7 @@ class Outlook:
         are served only by later runs."""
 
         def simulated(run: Workload, cluster: Cluster, seed: int) -> float:
-            storage = with_cache_files(cluster, run.ranks)
-            return simulate_online(run, storage, policy(), Scheme(policy.name), seed=seed).slowest
+            return simulate_online(run, cluster, policy(), Scheme(policy.name), seed=seed).slowest
 
         return self._against_now(policy.name, simulated, times=ASKED) if op == "write" else None
 

@@ -10,8 +10,10 @@ These policies say what a run of the program would take. ``pdla.policies.s4d`` a
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pdla.layouts.devices import seconds_per_byte, startup
@@ -44,6 +46,18 @@ class CachedWrites(Online):
         pool = pool_of(cluster, "ssd", self.name)
         capacity = (pool.capacity or 1 << 60) // pool.servers
         return [Space(f"{pool.name}/{server}", capacity, chunk=HOME_CHUNK) for server in range(pool.servers)]
+
+    def storage(self, cluster: Cluster, ranks: int) -> Cluster:
+        """The SSD servers with the cache files of so many processes.
+
+        Where nodes have a page cache, cache files are written to it, and no SSD is waited for. Otherwise, where a
+        server has several, each write has a start-up: it does not go on where the one before ended. On synchronous
+        mounts all bytes are written twice, since a file is laid out ahead, and that is a start-up there and one back
+        each time (replicator/stub/cache.c).
+        """
+        ssd = pool_of(cluster, "ssd", self.name)
+        pools = (_written(one, cluster, ranks) if one == ssd else one for one in cluster.pools)
+        return replace(cluster, pools=tuple(pools))
 
     def clients(self, cluster: Cluster) -> Mapping[str, Any]:
         """Each rank writes its own pieces, past the page cache of the originals; a node brings home in chunks what it
@@ -139,23 +153,20 @@ def _seconds(pool: Pool, distance: float, size: int) -> float:
     return startup(pool, distance, "write") + size * seconds_per_byte(pool, "write")
 
 
-def with_cache_files(cluster: Cluster, ranks: int) -> Cluster:
-    """The storage with the cache files of so many processes on its SSD servers.
-
-    Where a server has several, each write has a start-up: it does not go on where the one before ended. On synchronous
-    mounts all bytes are written twice, since a file is laid out ahead, and that is a start-up there and one back each
-    time (replicator/stub/cache.c).
-    """
-    return replace(cluster, pools=tuple(_written(pool, cluster, ranks) for pool in cluster.pools))
-
-
 def _written(pool: Pool, cluster: Cluster, ranks: int) -> Pool:
-    if pool.kind != "ssd":
-        return pool
+    synchronous = _is_synchronous(pool, cluster)
+    if cluster.client_cache and not synchronous:
+        return replace(pool, device=replace(pool.device, write_startup=((0, 0.0),)), write_seconds_per_byte=0.0)
     away = startup(pool, math.inf, "write")
     if ranks > pool.servers:
         pool = replace(pool, device=replace(pool.device, write_startup=((0, away),)))
-    if cluster.client_sync:
+    if synchronous:
         twice = 2 * (pool.write_seconds_per_byte + away / LAID_OUT)
         pool = replace(pool, write_seconds_per_byte=twice)
     return pool
+
+
+def _is_synchronous(pool: Pool, cluster: Cluster) -> bool:
+    """Whether a write to the pool's directories waits for the device: as they are mounted here, or as described."""
+    here = [Path(one) for one in pool.where if Path(one).exists()]
+    return any(os.statvfs(one).f_flag & os.ST_SYNCHRONOUS for one in here) if here else cluster.client_sync

@@ -203,6 +203,12 @@ class Online:
         """
         return {}
 
+    def storage(self, cluster: Cluster, ranks: int) -> Cluster:
+        """The cluster that serves so many ranks, if what the policy writes there is not what the cluster's pools take
+        for replicas. The policy decides by ``cluster``. Not required.
+        """
+        return cluster
+
     def request(self, request: Request, view: View) -> Iterator[Wish]:
         """The wishes before ``request`` is served. Required."""
         raise NotImplementedError

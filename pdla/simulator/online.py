@@ -29,7 +29,7 @@ def simulate_online(
     Raises:
         ConfigError: the cluster lacks what the policy needs.
     """
-    machine = Machine(cluster, aligned=policy.by_part)
+    machine = Machine(policy.storage(cluster, workload.ranks), aligned=policy.by_part)
     for size in workload.sizes:
         machine.add_file(size)
     clients = policy.clients(cluster)

@@ -112,10 +112,13 @@ def from_trace(trace: Trace) -> Workload:
     made["think"][:-1] = np.maximum(0.0, begin - last)
     made["start"][:-1] = begin - origin
     made["collective"], made["participants"] = -1, 1
-    jointly = np.flatnonzero(table["collective"])
-    number, participants = _matched(rank[jointly], (table["file"] * 2 + table["closes"]).to_numpy(np.int64)[jointly])
-    made["collective"][jointly], made["participants"][jointly] = number, participants
-    made["think"][jointly] = _computed(number, begin[jointly], made["think"][jointly])
+    kind = (3 * table["file"] + table["closes"] + 2 * table["syncs"]).to_numpy(np.int64)
+    for joined, chosen in ((True, table["collective"]), (False, table["syncs"])):
+        these = np.flatnonzero(chosen)
+        number, participants = _matched(rank[these], kind[these])
+        if joined:
+            made["collective"][these], made["participants"][these] = number, participants
+        made["think"][these] = _computed(number, begin[these], made["think"][these])
 
     counts = table["items"].to_numpy(np.int64)
     made["item"] = np.append(0, np.cumsum(counts))
@@ -213,7 +216,7 @@ other."""
 
 
 def _computed(number: Int64Array, begin: _Floats, think: _Floats) -> _Floats:
-    """What ranks compute before collective calls, in seconds.
+    """What ranks compute before calls that all of them make, in seconds.
 
     Where all begin a call at once after they ended their last calls at different times, they have met before it, in a
     barrier: only the shortest time is computation. The rest would be another one if the I/O took another time.

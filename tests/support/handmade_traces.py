@@ -13,7 +13,7 @@ from pdla.traces.trace import Trace
 
 
 class Call(NamedTuple):
-    """One data call: ``length`` bytes from byte ``position`` of the view on; ``op`` "close": the end of the file."""
+    """One data call: ``length`` bytes from byte ``position`` of the view on; ``op`` may be "sync" or "close", too."""
 
     rank: int
     op: str
@@ -32,6 +32,7 @@ def make_trace(calls: Sequence[Call], views: Sequence[View] = ()) -> Trace:
     names = {
         "read": ("MPI_File_read_at", "MPI_File_read_at_all"),
         "write": ("MPI_File_write_at", "MPI_File_write_at_all"),
+        "sync": ("MPI_File_sync", "MPI_File_sync"),
         "close": ("MPI_File_close", "MPI_File_close"),
     }
     import pandas as pd
@@ -44,7 +45,8 @@ def make_trace(calls: Sequence[Call], views: Sequence[View] = ()) -> Trace:
             "kind": pd.Categorical([names[call.op][call.collective] for call in calls]),
             "file": [paths.index(call.file) for call in calls],
             "op": pd.Categorical(
-                ["other" if call.op == "close" else call.op for call in calls], categories=["read", "write", "other"]
+                [call.op if call.op in ("read", "write") else "other" for call in calls],
+                categories=["read", "write", "other"],
             ),
             "collective": [call.collective for call in calls],
             "offset": [int(all_views[call.view].first_offset([call.position])[0]) for call in calls],
