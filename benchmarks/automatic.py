@@ -24,7 +24,7 @@ from benchmarks.processes import end_on_signals
 from benchmarks.results import row
 from benchmarks.schemes import TIMES, jobs, with_device
 from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
-from benchmarks.ssd_cache_runs import LEARNED, Experiment, Job, hpio, make_synchronous
+from benchmarks.ssd_cache_runs import LEARNED, Experiment, Job, hpio, make_usual
 from benchmarks.throttled import obstacle
 from pdla.units import KiB
 
@@ -75,10 +75,7 @@ def main() -> None:
         disks, work = scratch / "disks", scratch / "work"
         disks.mkdir()
         with seeking_disks(disks, size) as storage, with_device(storage, disks, size):
-            make_synchronous(storage)
-            # The programs sieve, as ROMIO does without hints.
-            described = storage.cluster.replace("sieve_read = 0\nsieve_write = 0\n", "")
-            storage.cluster = described.replace("[clients]\n", "[clients]\nclient_sync = true\n")
+            make_usual(storage)
             for title, (job, op) in found.items():
                 measured = partial(measure, storage, job, op, options.rounds, scratch)
                 add_measured("automatic", f"{'smoke ' * options.smoke}{title}", measured, work, failed)

@@ -1,15 +1,15 @@
 """A month of twelve applications that drift, natively and with pdla run --learn: docs/autopilot.md.
 
-    python -m benchmarks.month [--rounds 20] [--amount 32M] [--only 'IOR*'] [--writes lease]
-        [--smoke] [--list]
+    python -m benchmarks.month [--rounds 20] [--amount 32M] [--only 'IOR*'] [--policy auto]
+        [--writes lease] [--smoke] [--list]
 
 Each application runs about --rounds times (half as often to 1.5 times), all in one random order, on disks that seek.
 Most change their pattern once or twice. Each run is made natively and, at once after or before it, with --learn, whose
 learning is waited for and counted as background work. This prints a line for each application, and for all of them, and
 adds the rows to build/bench.json. The learned runs share one home with the limits of its cluster.toml. It needs root.
 
-With --writes the learned runs may write to replicas, and what each run of a turn wrote is compared byte by byte. That
-it comes home after the run is background work, too.
+--policy and --writes are those of the learned runs. What both runs of a turn wrote is compared byte by byte. That the
+bytes of a lease come home after the run is background work, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.contestants import BINARIES, SHARED_PROCESSORS, compile_programs
 from benchmarks.processes import end_on_signals, output_of
 from benchmarks.results import add_rows, row
 from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
-from benchmarks.ssd_cache_runs import make_synchronous
+from benchmarks.ssd_cache_runs import make_usual
 from pdla.layouts.config import load_cluster
 from pdla.replicator.backends.base import folder_in
 from pdla.units import KiB, MiB
@@ -65,11 +65,20 @@ class Application:
 
     def worst(self, took: Sequence[float]) -> float:
         """The run that ``took`` longest, as a multiple of what native runs of its version took in the median."""
-        usual = {
-            case: median(taken for each, taken in zip(self.made, self.native, strict=True) if each == case)
+        usual = self._medians(self.native)
+        return max(taken / usual[case] for case, taken in zip(self.made, took, strict=True))
+
+    @property
+    def slower(self) -> float:
+        """What the runs of a version took in the median, as a multiple of its native runs; the largest of all."""
+        usual, served = self._medians(self.native), self._medians(self.learned)
+        return max(served[case] / usual[case] for case in usual)
+
+    def _medians(self, took: Sequence[float]) -> dict[Case, float]:
+        return {
+            case: median(taken for each, taken in zip(self.made, took, strict=True) if each == case)
             for case in set(self.made)
         }
-        return max(taken / usual[case] for case, taken in zip(self.made, took, strict=True))
 
 
 def applications(amount: int) -> list[Application]:
@@ -112,10 +121,10 @@ class Month:
     """Runs of applications on one storage, with one home."""
 
     def __init__(
-        self, storage: SeekingDisks, programs: Path, directory: Path, those: Sequence[Application], writes: str
+        self, storage: SeekingDisks, programs: Path, directory: Path, those: Sequence[Application], words: Sequence[str]
     ) -> None:
         self.storage, self.programs, self.directory, self.those = storage, programs, directory, those
-        self.writes = writes
+        self.words = words
         self.cluster = directory / "cluster.toml"
         self.cluster.write_text(storage.cluster)
         (directory / "hints").touch()
@@ -127,7 +136,7 @@ class Month:
 
     def run(self, number: int, case: Case, learned_first: bool) -> None:
         """Both runs of one turn."""
-        one, compared = self.those[number], case.op == "write" and self.writes != "original"
+        one, compared = self.those[number], case.op == "write"
         written = set()
         one.made.append(case)
         for learns in (True, False) if learned_first else (False, True):
@@ -178,15 +187,14 @@ class Month:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def _tool(self) -> list[str | Path]:
-        words: list[str | Path] = [BINARIES / "pdla", "run", "--learn", "--wait", "--cluster", self.cluster]
-        return [*words, "--writes", self.writes, "--"]
+        return [BINARIES / "pdla", "run", "--learn", "--wait", "--cluster", self.cluster, *self.words, "--"]
 
     def _command(self, number: int, case: Case) -> list[str | Path]:
         words: list[str | Path] = [BINARIES / "mpiexec", "-n", str(case.ranks), self.programs / case.program]
         words += [*case.options, "--testFile", self._file(number)]
         # A sync would begin the write-back of a lease. Without one all bytes are durable, too: those in replicas at the
         # close, those in originals by a mount that is synchronous.
-        durable = [] if self.writes == "lease" else ["--fsync"]
+        durable = [] if "--writes=lease" in self.words else ["--fsync"]
         return [*words, "--writeFile", *durable] if case.op == "write" else words
 
     def _output(self, *words: str | Path) -> str:
@@ -202,10 +210,12 @@ def rows_of(month: Month) -> list[dict[str, Any]]:
     ]
     native, learned = (sum(sum(getattr(one, kind)) for one in month.those) for kind in ("native", "learned"))
     slowest = max(month.those, key=lambda one: one.worst(one.learned))
+    slower = max(month.those, key=lambda one: one.slower)
     apart = max(one.worst(one.native) for one in month.those)
     rows += [
         row("all, as a multiple of pdla's", [native], "s of I/O", GAIN, [learned]),
         row(f"the worst run, {slowest.name}", [slowest.worst(slowest.learned)], "x native", SLOWER, [apart]),
+        row(f"the slowest version, {slower.name}", [slower.slower], "x native in the median", SLOWER),
         row("background work", [month.background], "s"),
         row("space of replicas at the end", [month.space() / MiB], "MiB"),
     ]
@@ -215,7 +225,8 @@ def rows_of(month: Month) -> list[dict[str, Any]]:
 def main() -> None:
     """The command line; exit code 1 if a run failed."""
     parser = parser_of(__doc__, 32, "an application's run", rounds=20)
-    parser.add_argument("--writes", choices=["original", "close", "lease"], default="original", help="of learned runs")
+    parser.add_argument("--writes", choices=["close", "lease"], help="of learned runs")
+    parser.add_argument("--policy", choices=["auto"], help="of learned runs")
     options = parser.parse_args()
     those = [one for one in applications(options.amount) if is_chosen(one.name, options)]
     those = those[:: max(len(those) // 2, 1)] if options.smoke else those
@@ -231,14 +242,13 @@ def main() -> None:
         disks.mkdir()
         work.mkdir()
         with seeking_disks(disks, sum(one.size for one in those)) as storage, failures_noted("month", failed):
-            make_synchronous(storage)
-            storage.cluster = storage.cluster.replace("[clients]\n", "[clients]\nclient_sync = true\n")
-            month, draw = Month(storage, scratch, work, those, options.writes), random.Random(SEED)
+            make_usual(storage)
+            words = [f"--{one}={value}" for one in ("policy", "writes") if (value := getattr(options, one))]
+            month, draw = Month(storage, scratch, work, those, words), random.Random(SEED)
             try:
                 for number, case in schedule(those, options.rounds, draw):
                     month.run(number, case, draw.random() < 0.5)
-                asked = "" if options.writes == "original" else f", writes {options.writes}"
-                add_rows(f"{'smoke ' * options.smoke}month{asked}", rows_of(month))
+                add_rows(" ".join(["smoke " * options.smoke + "month", *words]), rows_of(month))
             finally:
                 with storage.unlimited():
                     month.remove()

@@ -316,3 +316,10 @@ def make_synchronous(storage: Storage) -> None:
     if not isinstance(storage, ThrottledCephFS):
         for original in storage.nodes[0].originals.values():
             subprocess.run(["mount", "-o", "remount,sync,nobarrier", original], check=True)
+
+
+def make_usual(storage: Storage) -> None:
+    """Synchronous mounts, and clients that sieve, as ROMIO does without hints; the cluster is described so."""
+    make_synchronous(storage)
+    described = storage.cluster.replace("sieve_read = 0\nsieve_write = 0\n", "")
+    storage.cluster = described.replace("[clients]\n", "[clients]\nclient_sync = true\n")
