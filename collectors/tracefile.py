@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from pdla.atomic_files import replacing
+from pdla.collectors.stored_columns import TIMES, StoredColumns
 from pdla.errors import FormatError
 from pdla.file_kinds import LOOKED_AT, TRACE, check, texts_are_whole
 from pdla.model import Int64Array
@@ -34,7 +35,6 @@ from pdla.traces.tables import (
     RECORD_COLUMNS,
     categorical,
     nanoseconds,
-    seconds,
 )
 from pdla.traces.trace import Trace
 
@@ -42,7 +42,6 @@ FORMAT = "pdla trace"
 VERSION = 3
 _CHUNK = 1 << 16
 _TEXT = h5py.string_dtype("utf-8")
-_TIMES = ("t_start", "t_end")
 # Columns stored as differences: from another column, and then each value from the previous one, or from the previous
 # one of another column.
 _MINUS = {"t_end": "t_start", "offset": "position", "length": "requested"}
@@ -126,6 +125,7 @@ class StoredTable:
 
     def __init__(self, group: h5py.Group, path: Path, files: int, views: int) -> None:
         self._group, self._path = group, path
+        self._columns = StoredColumns(group)
         self._limits = {"file": (-1, files), "view": (0, views)}
         with _damage(path):
             self.rows = len(group["rank"])
@@ -135,7 +135,7 @@ class StoredTable:
         found, last = [], -1
         with _damage(self._path):
             for start in range(0, self.rows, 64 * _CHUNK):
-                rank = self._group["rank"][start : start + 64 * _CHUNK]
+                rank = self._columns.read(["rank"], start, min(start + 64 * _CHUNK, self.rows))["rank"]
                 found.append(start + np.flatnonzero(np.diff(rank, prepend=last)))
                 last = rank[-1]
         return np.concatenate([*found, [self.rows]]).astype(np.int64)
@@ -153,7 +153,7 @@ class StoredTable:
             FormatError: the file is cut short or damaged.
         """
         with _damage(self._path):
-            columns = _read_columns(self._group, names, start, stop)
+            columns = self._columns.read(names, start, stop)
             if "op" in columns:
                 places = np.array([OPS.index(name) for name in self._group["op"].attrs["names"]], np.int8)
                 if len(places) and (places != np.arange(len(places))).any():
@@ -243,12 +243,15 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         yield file
 
 
+_DAMAGE = (OSError, RuntimeError, AttributeError, LookupError, ArithmeticError, ValueError, TypeError, zlib.error)
+
+
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
     """Report every error while the file is read as a file that is cut short or damaged."""
     try:
         yield
-    except (OSError, RuntimeError, AttributeError, LookupError, ArithmeticError, ValueError, TypeError) as error:
+    except _DAMAGE as error:
         raise FormatError(f"the trace {path} is cut short or damaged: {' '.join(str(error).split())}") from None
 
 
@@ -335,7 +338,7 @@ def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
     """The values as they are stored."""
     if RECORD_COLUMNS[str(column.name)] == "category":
         return column.cat.codes.to_numpy()
-    return nanoseconds(column) if column.name in _TIMES else column.to_numpy()
+    return nanoseconds(column) if column.name in TIMES else column.to_numpy()
 
 
 def _rows(table: pd.DataFrame) -> Rows:
@@ -355,7 +358,7 @@ def _write_rows(group: h5py.Group, columns: Iterable[str], table: Rows) -> None:
         # Times are noise except for their high bytes: a search for repeated patterns takes time and
         # finds none.
         settings = {
-            name: (int(dataset.fillvalue), zlib.Z_RLE if name in _TIMES else zlib.Z_DEFAULT_STRATEGY)
+            name: (int(dataset.fillvalue), zlib.Z_RLE if name in TIMES else zlib.Z_DEFAULT_STRATEGY)
             for name, dataset in datasets.items()
         }
         under_way: deque[tuple[h5py.Dataset, int, Future[bytes | None]]] = deque()
@@ -371,7 +374,7 @@ def _write_rows(group: h5py.Group, columns: Iterable[str], table: Rows) -> None:
 
 def _create_column(group: h5py.Group, name: str, table: Rows) -> h5py.Dataset:
     rows = table.rows
-    dtype = "int64" if name in _TIMES else {"category": "int16", "bool": "uint8"}.get(RECORD_COLUMNS[name])
+    dtype = "int64" if name in TIMES else {"category": "int16", "bool": "uint8"}.get(RECORD_COLUMNS[name])
     layout = {"chunks": (min(rows, _CHUNK),), "shuffle": True, "compression": "gzip", "compression_opts": 1}
     column = group.create_dataset(
         name,
@@ -382,7 +385,7 @@ def _create_column(group: h5py.Group, name: str, table: Rows) -> h5py.Dataset:
     )
     if RECORD_COLUMNS[name] == "category":
         column.attrs.create("names", [_encode(text) for text in table.names[name]], dtype=_TEXT)
-    if name in _TIMES:
+    if name in TIMES:
         column.attrs["unit"] = "ns"
     if name in _DELTA or name in _AFTER:
         column.attrs["delta"] = _CHUNK
@@ -477,68 +480,17 @@ def _about(file: h5py.File) -> Trace:
 
 
 def _read_rows(group: h5py.Group, columns: Mapping[str, str]) -> pd.DataFrame:
-    lengths = {len(group[name]) for name in columns if _is_stored(group, name)}
+    lengths = {len(group[name]) for name in columns if name not in DOUBTS or name in group}
     if len(lengths) > 1:
         raise ValueError("the columns of the records differ in length")
     rows = lengths.pop()
-    table: dict[str, Any] = dict(_read_columns(group, columns, 0, rows))
+    table: dict[str, Any] = dict(StoredColumns(group).read(columns, 0, rows))
     for name, dtype in columns.items():
         if name not in table:
             table[name] = np.zeros(rows, dtype=dtype)
         elif dtype == "category":
             table[name] = categorical(table[name], list(group[name].attrs["names"]))
     return pd.DataFrame({name: table[name] for name in columns}, copy=False)
-
-
-def _read_columns(group: h5py.Group, names: Iterable[str], start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
-    """Some rows of these columns as in RECORD_COLUMNS, but categories as codes."""
-    bases = {name: group[name].attrs.get("minus") for name in names if _is_stored(group, name)}
-    chunks = _Chunks(group, stop)
-    stored = {name: _read_column(chunks, name, start) for name in {*bases, *filter(None, bases.values())}}
-    for name, other in bases.items():
-        if other:
-            stored[name] += stored[other]
-    columns = {}
-    for name in bases:
-        dtype = RECORD_COLUMNS[name]
-        if name in _TIMES:
-            columns[name] = seconds(stored[name])
-        else:
-            columns[name] = stored[name] if dtype == "category" else stored[name].astype(dtype, copy=False)
-    return columns
-
-
-def _is_stored(group: h5py.Group, name: str) -> bool:
-    return name not in DOUBTS or name in group
-
-
-class _Chunks:
-    """The values of columns as they are stored, up to row ``stop``; each is read once."""
-
-    def __init__(self, group: h5py.Group, stop: int) -> None:
-        self.group = group
-        self._stop = stop
-        self._read: dict[tuple[str, int], npt.NDArray[Any]] = {}
-
-    def values(self, name: str, start: int) -> npt.NDArray[Any]:
-        if (name, start) not in self._read:
-            self._read[name, start] = self.group[name][start : self._stop]
-        return self._read[name, start]
-
-
-def _read_column(chunks: _Chunks, name: str, start: int) -> npt.NDArray[Any]:
-    attributes = chunks.group[name].attrs
-    rows, after = int(attributes.get("delta", 0)), attributes.get("after")
-    before = start % rows if rows else 0
-    values = chunks.values(name, start - before)
-    if rows:
-        for place in range(0, len(values), rows):
-            part = values[place : place + rows]
-            if after:
-                # The previous row ended so long after it had started.
-                part[1:] += chunks.values(after, start - before)[place : place + rows][:-1]
-            np.cumsum(part, out=part)
-    return values[before:]
 
 
 def _read_files(group: h5py.Group) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import zlib
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -263,3 +264,33 @@ def test_some_rows_are_those_of_the_whole_wherever_they_begin(tmp_path: Path, mo
                 for name in names:
                     wanted = columns[name][start:stop]
                     np.testing.assert_array_equal(got[name], wanted / 1e9 if name.startswith("t_") else wanted)
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunks": (2,)}, {"chunks": (2,), "compression": "lzf"}, {"dtype": ">i8"}])
+def test_columns_that_another_tool_stored_in_its_way_are_read(tmp_path: Path, settings: dict[str, object]) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        for name in ("offset", "position", "requested"):
+            values, attributes = file["records"][name][()], dict(file["records"][name].attrs)
+            del file["records"][name]
+            file["records"].create_dataset(name, data=values, **settings).attrs.update(attributes)
+    assert_same(read_trace(tmp_path / "run.h5"), some_trace())
+
+
+def test_a_chunk_that_is_stored_as_it_is_is_read(tmp_path: Path) -> None:
+    """HDF5 may leave out the filters for a single chunk."""
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        dataset = file["records"]["requested"]
+        dataset.id.write_direct_chunk((0,), dataset[()].tobytes(), filter_mask=0b11)
+    assert_same(read_trace(tmp_path / "run.h5"), some_trace())
+
+
+@pytest.mark.parametrize("data", [b"no stream", zlib.compress(bytes(8)), zlib.compress(bytes(999))])
+def test_a_chunk_that_does_not_inflate_to_its_rows_is_one_line(tmp_path: Path, data: bytes) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file["records"]["requested"].id.write_direct_chunk((0,), data)
+    with pytest.raises(FormatError, match=r"the trace .*run\.h5 is cut short or damaged: .") as caught:
+        read_trace(tmp_path / "run.h5")
+    assert "\n" not in str(caught.value)
