@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from pdla import config
 from pdla.accessmap import AccessMap, MapLoop
-from pdla.catalog import Catalog, Component, Copy, Replica
+from pdla.catalog import Catalog, Component, Copy, Mapped, Replica
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import other_format
 from pdla.model import Identity, Layout
@@ -140,12 +141,36 @@ class MapTarget:
 
 @dataclass(frozen=True)
 class MapFile:
-    """The content of a map file."""
+    """A map file whose every entry was checked; entries become objects when they are asked for."""
 
     generation: int
     state_path: Path
-    originals: tuple[MapOriginal, ...]
-    targets: tuple[MapTarget, ...] = ()
+    image: bytes
+
+    @cached_property
+    def originals(self) -> tuple[MapOriginal, ...]:
+        """The files whose reads have replicas, by inode and device."""
+        image, tables = self.image, _tables(self.image)
+        return tuple(
+            MapOriginal(_text(image, file["path"]), _identity(file), self._replicas(file)) for file in tables.files
+        )
+
+    @cached_property
+    def targets(self) -> tuple[MapTarget, ...]:
+        """The files whose writes have replicas."""
+        image, tables = self.image, _tables(self.image)
+        return tuple(
+            MapTarget(
+                *(_text(image, target["path"]), int(target["device"]), int(target["inode"])),
+                *(_text(image, target["journals"]), self._replicas(target)),
+            )
+            for target in tables.targets
+        )
+
+    def _replicas(self, owner: Any) -> tuple[MapReplica, ...]:
+        first = int(owner["first_replica"])
+        rows = _tables(self.image).replicas[first : first + int(owner["replica_count"])]
+        return tuple(_parse_replica(self.image, row) for row in rows)
 
     @property
     def replicas(self) -> tuple[MapReplica, ...]:
@@ -187,7 +212,7 @@ class _Image:
             raise PdlaError("the map would be larger than 4 GiB: remove replicas of irregular patterns (pdla rm)")
         return offset
 
-    def text(self, path: Path) -> int:
+    def text(self, path: str | Path) -> int:
         return self.append(os.fsencode(path) + b"\0")
 
     def rows(self, values: Iterable[tuple[Any, ...]], kind: np.dtype[Any]) -> int:
@@ -206,25 +231,20 @@ def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
     with catalog.exclusive():
         fold(catalog, path)
         generation = catalog.next_generation(_generation_of(path) + 1)
-        replicas = sorted(_copies(catalog), key=_file_order)
+        replicas = sorted(catalog.replicas.mapped(), key=_file_order)
         by_file = [list(group) for _, group in groupby(replicas, key=_file_order)]
         targets = _targets(catalog, path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             state_path = path.with_name(f"{path.name}.{generation}.state").absolute()
-            for target, _ in targets:
+            for target in targets:
                 target.journals.mkdir(parents=True, exist_ok=True, mode=0o700)
-            written = sum(len(group) for _, group in targets)
+            written = sum(len(target.replicas) for target in targets)
             _replace(state_path, _state_image(generation, by_file, written))
             _replace(path, _map_image(generation, state_path, by_file, targets))
         except OSError as error:
             raise PdlaError(f"cannot publish the map {path}: {error}") from error
     return read_map(path)
-
-
-def _copies(catalog: Catalog) -> list[Replica]:
-    """The valid replicas that may serve reads."""
-    return catalog.replicas.find("valid", purpose="read")
 
 
 def _written(replicas: Iterable[Replica]) -> dict[Path, list[Replica]]:
@@ -235,15 +255,23 @@ def _written(replicas: Iterable[Replica]) -> dict[Path, list[Replica]]:
     return found
 
 
-def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Replica]]]:
+class _Target(NamedTuple):
+    """A file whose writes have replicas: its directory's identity, and where its journals are."""
+
+    path: Path
+    directory: Identity
+    journals: Path
+    replicas: list[Mapped]
+
+
+def _targets(catalog: Catalog, map_path: Path) -> list[_Target]:
     """The files whose writes have replicas, in the map's order."""
     targets = []
     for path, group in _written(catalog.replicas.find("valid", "dirty", purpose="write")).items():
         with suppress(PdlaError):  # a directory that is gone has no files to write to
-            directory = directory_identity(path)
-            journals = journals_of(map_path, path)
-            targets.append((MapTarget(path, directory.device, directory.inode, journals, ()), group))
-    return sorted(targets, key=lambda item: (item[0].inode, item[0].device, os.fsencode(item[0].path.name)))
+            mapped = [replica.mapped for replica in group]
+            targets.append(_Target(path, directory_identity(path), journals_of(map_path, path), mapped))
+    return sorted(targets, key=lambda one: (*_order(one.directory), os.fsencode(one.path.name)))
 
 
 def _key(identity: Identity) -> tuple[int, int]:
@@ -254,8 +282,8 @@ def _order(identity: Identity) -> tuple[int, int]:
     return identity.inode, identity.device
 
 
-def _file_order(replica: Replica) -> tuple[int, int]:
-    return _order(replica.original.identity)
+def _file_order(replica: Mapped) -> tuple[int, int]:
+    return _order(replica.identity)
 
 
 def _generation_of(path: Path) -> int:
@@ -279,36 +307,34 @@ def _replace(path: Path, image: bytes) -> None:
     sync_directory(path.parent)
 
 
-def _map_image(
-    generation: int,
-    state_path: Path,
-    by_file: list[list[Replica]],
-    by_target: list[tuple[MapTarget, list[Replica]]],
-) -> bytes:
+def _map_image(generation: int, state_path: Path, by_file: list[list[Mapped]], by_target: list[_Target]) -> bytes:
     image = _Image()
-    files, targets, rows, first = [], [], [], 0
-    for index, group in enumerate(by_file):
-        original = group[0].original
-        identity = original.identity
-        files.append(
-            (
-                *(identity.device, identity.inode, identity.size, identity.mtime_ns, identity.ctime_ns),
-                *(first, len(group), image.text(original.path), 0),
+    files, targets, rows, components = [], [], [], list[tuple[int, ...]]()
+
+    def add(replicas: list[Mapped], owner: int) -> tuple[int, int]:
+        """Add the replicas of a file, and return the number of the first one, and how many they are."""
+        for replica in replicas:
+            rows.append(_replica_row(image, replica, owner, len(components)))
+            components.extend(
+                (image.text(path), 0, inode, size, mtime_ns) for path, inode, size, mtime_ns in replica.components
             )
-        )
-        first += len(group)
-        rows += [_replica_row(image, replica, index) for replica in group]
-    for index, (target, group) in enumerate(by_target):
+        return len(rows) - len(replicas), len(replicas)
+
+    for index, group in enumerate(by_file):
+        one = group[0].identity
+        numbers = (one.device, one.inode, one.size, one.mtime_ns, one.ctime_ns)
+        files.append((*numbers, *add(group, index), image.text(group[0].path), 0))
+    for index, target in enumerate(by_target):
         name = image.append(os.fsencode(target.path.name) + b"\0")
         texts = (name, image.text(target.path), image.text(target.journals))
-        targets.append((target.device, target.inode, *texts, first, len(group), 0))
-        first += len(group)
-        rows += [_replica_row(image, replica, index) for replica in group]
+        targets.append((target.directory.device, target.directory.inode, *texts, *add(target.replicas, index), 0))
+    table = np.array(rows, dtype=REPLICA)
+    table["components"] = image.rows(components, COMPONENT) + COMPONENT.itemsize * table["components"]
     header = np.zeros((), dtype=HEADER)
     header["magic"], header["generation"] = MAGIC, generation
     header["file_count"], header["replica_count"] = len(files), len(rows)
     header["files_offset"] = image.rows(files, FILE)
-    header["replicas_offset"] = image.rows(rows, REPLICA)
+    header["replicas_offset"] = image.append(table.tobytes())
     header["target_count"], header["targets_offset"] = len(targets), image.rows(targets, TARGET)
     header["state_path"] = image.text(state_path)
     header["total_size"] = len(image.data)
@@ -318,24 +344,24 @@ def _map_image(
     return bytes(image.data)
 
 
-def _replica_row(image: _Image, replica: Replica, file: int) -> tuple[int, ...]:
+def _replica_row(image: _Image, replica: Mapped, file: int, component: int) -> tuple[int, ...]:
+    """An entry of the table of replicas; ``component`` is the number of its first component."""
     access_map, rule = replica.access_map, replica.rule
-    extents = np.zeros((0, 3), dtype=np.int64) if access_map.extents is None else access_map.extents
-    components = [(image.text(c.path), 0, c.inode, c.size, c.mtime_ns) for c in replica.components]
+    extents = b"" if access_map.extents is None else access_map.extents.astype("<i8").tobytes()
     return (
         *(replica.id, access_map.start, access_map.length, access_map.replica_start, access_map.size, rule.section),
         *(len(access_map.loops), image.append(np.array(access_map.loops, dtype="<i8").tobytes())),
-        *(len(extents), image.append(extents.astype("<i8").tobytes())),
+        *(len(extents) // _ROW.itemsize, image.append(extents)),
         *(rule.servers, rule.groups, image.append(np.array(rule.strips, dtype=_STRIP).tobytes())),
-        *(image.rows(components, COMPONENT), file, 0),
+        *(component, file, 0),
     )
 
 
-def _state_image(generation: int, by_file: list[list[Replica]], written: int) -> bytes:
+def _state_image(generation: int, by_file: list[list[Mapped]], written: int) -> bytes:
     """``written`` is the number of replicas for writes, which have no bytes in the state file yet."""
     count = sum(len(group) for group in by_file) + written
     header = np.array((STATE_MAGIC, generation, len(by_file), count, 0), dtype=STATE_HEADER)
-    identities = [group[0].original.identity for group in by_file]
+    identities = [group[0].identity for group in by_file]
     files = np.array([(i.size, i.mtime_ns, i.ctime_ns, 0, 0) for i in identities], dtype=STATE_FILE)
     return header.tobytes() + files.tobytes() + bytes(count + -count % 8) + bytes(PLACES.itemsize)
 
@@ -378,37 +404,113 @@ def _header(image: bytes) -> Any:
     return header
 
 
+class _Tables(NamedTuple):
+    """The tables of a map."""
+
+    header: Any
+    files: Any
+    targets: Any
+    replicas: Any
+
+
+def _tables(image: bytes) -> _Tables:
+    header = _records(image, 0, 1, HEADER)[0]
+    return _Tables(
+        header,
+        _records(image, header["files_offset"], header["file_count"], FILE),
+        _records(image, header["targets_offset"], header["target_count"], TARGET),
+        _records(image, header["replicas_offset"], header["replica_count"], REPLICA),
+    )
+
+
 def _parse_map(image: bytes) -> MapFile:
-    header = _header(image)
-    files = _records(image, header["files_offset"], header["file_count"], FILE)
-    rows = _records(image, header["replicas_offset"], header["replica_count"], REPLICA)
-    originals: list[MapOriginal] = []
+    """The map, if it is undamaged and all its entries are right."""
+    _header(image)
+    header, files, targets, replicas = tables = _tables(image)
+    _check_owners(tables)
+    order = list(zip(files["inode"].tolist(), files["device"].tolist(), strict=True))
+    if any(one >= other for one, other in pairwise(order)):
+        raise FormatError("its files are not sorted by inode and device")
+    _check_replicas(image, replicas)
+    _check_texts(image, files["path"], targets["path"], targets["journals"], _component_paths(image, replicas))
+    return MapFile(int(header["generation"]), _text(image, header["state_path"]), image)
+
+
+def _check_owners(tables: _Tables) -> None:
+    """Check that the replicas are those of file 0, of file 1, ..., of target 0, ..., and of nothing else."""
     first = 0
-    for index, file in enumerate(files):
-        stop = first + int(file["replica_count"])
-        if file["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
-            raise FormatError(f"the replicas of file {index} are not in their place")
-        identity = Identity(*(int(file[name]) for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")))
-        if originals and _order(originals[-1].identity) >= _order(identity):
-            raise FormatError("its files are not sorted by inode and device")
-        replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
-        originals.append(MapOriginal(_text(image, file["path"]), identity, replicas))
-        first = stop
-    targets: list[MapTarget] = []
-    for index, target in enumerate(_records(image, header["targets_offset"], header["target_count"], TARGET)):
-        stop = first + int(target["replica_count"])
-        if target["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
-            raise FormatError(f"the replicas of target {index} are not in their place")
-        texts = (_text(image, target["path"]), int(target["device"]), int(target["inode"]))
-        replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
-        targets.append(MapTarget(*texts, _text(image, target["journals"]), replicas))
-        first = stop
-    if first != len(rows):
+    for what, owners in (("file", tables.files), ("target", tables.targets)):
+        counts = owners["replica_count"].astype(np.int64)
+        stops = first + np.cumsum(counts)
+        wrong = (owners["first_replica"] != stops - counts) | (stops > len(tables.replicas))
+        if wrong.any():
+            raise FormatError(f"the replicas of {what} {wrong.argmax()} are not in their place")
+        last = int(stops[-1]) if len(stops) else first
+        named = tables.replicas["file"][first:last]
+        wrong = named != np.repeat(np.arange(len(owners)), counts)
+        if wrong.any():
+            raise FormatError(f"the replicas of {what} {named[wrong][0]} are not in their place")
+        first = last
+    if first != len(tables.replicas):
         raise FormatError("it has replicas that belong to no file")
-    return MapFile(int(header["generation"]), _text(image, header["state_path"]), tuple(originals), tuple(targets))
+
+
+_CHECKED_ONCE = ("start", "length", "replica_start", "size", "section", "servers", "groups")
+
+
+def _check_replicas(image: bytes, replicas: Any) -> None:
+    """Check access maps and rules, each once, however many replicas have the same ones."""
+    tables = (("loops", "loop_count"), ("extents", "extent_count"))
+    columns = [
+        replicas[name].tolist() for name in (*_CHECKED_ONCE, "strips", *(name for pair in tables for name in pair))
+    ]
+    known = set()
+    for row, (*numbers, servers, groups, strips, loops, loop_count, extents, extent_count) in zip(
+        replicas, zip(*columns, strict=True), strict=True
+    ):
+        parts = (
+            _section(image, loops, loop_count, _ROW),
+            _section(image, extents, extent_count, _ROW),
+            _section(image, strips, servers // max(groups, 1), _STRIP),
+        )
+        if (key := (*numbers, servers, groups, *parts)) not in known:
+            known.add(key)
+            _access_map(image, row), _rule(image, row)
+
+
+def _component_paths(image: bytes, replicas: Any) -> Any:
+    """The places of the paths of all components."""
+    at, counts = replicas["components"].astype(np.int64), replicas["servers"].astype(np.int64)
+    wrong = (at % 8 != 0) | (at + counts * COMPONENT.itemsize > len(image))
+    if wrong.any():
+        raise FormatError(f"the components of replica {replicas['id'][wrong][0]} reach beyond its {len(image)} bytes")
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(at, counts) + number * COMPONENT.itemsize
+    return np.frombuffer(image, "<u4", len(image) // 4)[places // 4]  # a component begins with its path
+
+
+def _check_texts(image: bytes, *places: Any) -> None:
+    """Check that an absolute path is at each of these places."""
+    at = np.concatenate(places).astype(np.int64)
+    ended = at <= image.rfind(b"\0")
+    wrong = ~ended | (np.frombuffer(image, np.uint8)[np.where(ended, at, 0)] != ord("/"))
+    if wrong.any():
+        raise FormatError(f"there is no absolute path at byte {at[wrong][0]}")
+
+
+def _identity(file: Any) -> Identity:
+    return Identity(*(int(file[name]) for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")))
 
 
 def _parse_replica(image: bytes, row: Any) -> MapReplica:
+    components = tuple(
+        Component(_text(image, c["path"]), int(c["size"]), int(c["inode"]), int(c["mtime_ns"]))
+        for c in _records(image, row["components"], row["servers"], COMPONENT)
+    )
+    return MapReplica(int(row["id"]), _access_map(image, row), _rule(image, row), components)
+
+
+def _access_map(image: bytes, row: Any) -> AccessMap:
     loops = _records(image, row["loops"], row["loop_count"], _ROW)
     extents = _records(image, row["extents"], row["extent_count"], _ROW)
     access_map = AccessMap(
@@ -420,22 +522,25 @@ def _parse_replica(image: bytes, row: Any) -> MapReplica:
     )
     if access_map.size != row["size"]:
         raise FormatError(f"replica {row['id']} should have {row['size']} bytes but maps {access_map.size}")
+    return access_map
+
+
+def _rule(image: bytes, row: Any) -> Layout:
     servers, groups = int(row["servers"]), int(row["groups"])
     strips = _records(image, row["strips"], servers // max(groups, 1), _STRIP)
-    components = tuple(
-        Component(_text(image, c["path"]), int(c["size"]), int(c["inode"]), int(c["mtime_ns"]))
-        for c in _records(image, row["components"], servers, COMPONENT)
-    )
-    rule = Layout("", servers, groups, tuple(strips.tolist()), int(row["section"]))
-    return MapReplica(int(row["id"]), access_map, rule, components)
+    return Layout("", servers, groups, tuple(strips.tolist()), int(row["section"]))
+
+
+def _section(image: bytes, offset: int, count: int, kind: np.dtype[Any]) -> bytes:
+    stop = offset + count * kind.itemsize
+    if offset % 8 or stop > len(image):
+        raise FormatError(f"{count} records at byte {offset} reach beyond its {len(image)} bytes")
+    return image[offset:stop]
 
 
 def _records(image: bytes, offset: int, count: int, kind: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     base, shape = kind.subdtype or (kind, ())
-    if int(offset) % 8 or int(offset) + int(count) * kind.itemsize > len(image):
-        raise FormatError(f"{count} records at byte {offset} reach beyond its {len(image)} bytes")
-    width = kind.itemsize // base.itemsize
-    return np.frombuffer(image, dtype=base, count=int(count) * width, offset=int(offset)).reshape(int(count), *shape)
+    return np.frombuffer(_section(image, int(offset), int(count), kind), dtype=base).reshape(int(count), *shape)
 
 
 def _text(image: bytes, offset: int) -> Path:

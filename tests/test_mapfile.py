@@ -167,6 +167,26 @@ def test_a_map_with_a_right_checksum_and_a_wrong_replica_is_refused(tmp_path: Pa
         read_map(path)
 
 
+@pytest.mark.parametrize("name", ["loops", "strips", "components", "section", "groups", "file", "path"])
+def test_a_map_is_refused_if_only_the_last_of_many_replicas_is_wrong(
+    tmp_path: Path, catalog: Catalog, path: Path, name: str
+):
+    for number in range(3):
+        register(catalog, original(tmp_path, str(number)), *REGULAR)
+    publish(catalog, path)
+    image = bytearray(path.read_bytes())
+    last = struct.unpack_from("<I", image, 40)[0] + 2 * mapfile.REPLICA.itemsize
+    at = last + mapfile.REPLICA.fields["components" if name == "path" else name][1]
+    if name == "path":  # of its first component
+        at = struct.unpack_from("<I", image, struct.unpack_from("<I", image, at)[0])[0]
+        assert image[at : at + 6] == b"/pool/"
+    struct.pack_into("<I", image, at, 0 if name == "section" else 0xFFFFFFF8)
+    struct.pack_into("<I", image, 24, checksum(image))
+    path.write_bytes(image)
+    with pytest.raises(FormatError, match="not a usable map"):
+        read_map(path)
+
+
 def test_a_missing_map_is_refused(path: Path):
     with pytest.raises(FormatError, match="cannot read"):
         read_map(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -83,8 +83,15 @@ class Replica:
 
     @property
     def rule(self) -> Layout:
-        """How its bytes are striped over the components; if they are fewer than servers, the storage stripes each."""
-        return self.layout if len(self.components) == self.layout.servers else self.layout.by_group
+        """How its bytes are striped over the components."""
+        return rule_of(self.layout, len(self.components))
+
+    @property
+    def mapped(self) -> Mapped:
+        """What the map says of it."""
+        files = [(str(one.path), one.inode, one.size, one.mtime_ns) for one in self.components]
+        original = self.original
+        return Mapped(self.id, str(original.path), original.identity, self.access_map, self.rule, files)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,17 @@ class Copy(NamedTuple):
     id: int
     path: str
     identity: Identity
+
+
+class Mapped(NamedTuple):
+    """What the map says of a replica: ``components`` are path, inode, size and mtime in nanoseconds of each file."""
+
+    id: int
+    path: str
+    identity: Identity
+    access_map: AccessMap
+    rule: Layout
+    components: Sequence[tuple[str, int, int, int]]
 
 
 class Listed(NamedTuple):
@@ -264,6 +282,11 @@ def members_of(signature: Signature) -> Iterator[Signature]:
     )
     for start, rank in zip(starts.tolist(), signature.ranks, strict=True):
         yield replace(same, start=start, ranks=(rank,))
+
+
+def rule_of(layout: Layout, components: int) -> Layout:
+    """The striping over so many components; if they are fewer than servers, the storage stripes each."""
+    return layout if components == layout.servers else layout.by_group
 
 
 def layout_from_json(value: Mapping[str, Any]) -> Layout:
