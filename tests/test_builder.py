@@ -281,6 +281,25 @@ def test_a_new_layout_for_the_same_bytes_replaces_the_old_one(place: Place):
     assert [file.name for file in place.components] == ["2.0", "2.1", "2.2", "2.3"]
 
 
+def test_a_plan_whose_replicas_are_there_builds_none(place: Place, monkeypatch: pytest.MonkeyPatch):
+    """They are looked for all at once: by themselves, 10,000 took hours."""
+    columns, tiles = pattern(place, *COLUMNS), pattern(place, *TILES, rank_loops=2)
+    plan = plan_of(place, (columns, layout(columns)), (tiles, layout(tiles, 4)))
+    replicate(plan, place.catalog)
+    monkeypatch.setattr("pdla.replicator.builder.build", lambda *_, **__: pytest.fail("built"))
+    assert [(one.id, one.kept) for one in replicate(plan, place.catalog)] == [(1, True), (2, True)]
+
+
+@pytest.mark.parametrize("spoil", ["original", "component"])
+def test_a_plan_builds_again_what_is_not_as_it_was(place: Place, spoil: str):
+    signature = pattern(place, *COLUMNS)
+    plan = plan_of(place, (signature, layout(signature)))
+    replicate(plan, place.catalog)
+    (place.original if spoil == "original" else place.components[0]).write_bytes(bytes(1 << 20))
+    assert [one.kept for one in replicate(plan, place.catalog)] == [False]
+    assert verify(place.catalog, deep=True) == []
+
+
 def assert_nothing_is_left(place: Place) -> None:
     assert place.components == []
     assert place.catalog.replicas.find() == []

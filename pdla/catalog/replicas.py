@@ -91,6 +91,13 @@ class Replicas(Section):
             return _found(session, *conditions)
 
     @again
+    def of(self, path: Path, identity: Identity) -> list[Replica]:
+        """The replicas of the original at this path, or with this device and inode, by number."""
+        same = (OriginalRow.device == identity.device) & (OriginalRow.inode == identity.inode)
+        with self._session() as session:
+            return _found(session, ReplicaRow.original.has((OriginalRow.path == str(path)) | same))
+
+    @again
     def get(self, replica_id: int) -> Replica:
         """One replica.
 
