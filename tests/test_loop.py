@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.conftest import PDLA, REPOSITORY, Launching
-from tests.support.mpi import Mpi, available_mpis
+from tests.support.mpi import Mpi, available_mpis, unavailable
 
 MPICH, OPENMPI = available_mpis()
 SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two
@@ -42,6 +43,20 @@ for turn in range(2):
 file.Close()
 for line in world.gather((world.rank, *sums)) or ():
     print(*line)
+"""
+
+
+LEASED = """
+import sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+file = MPI.File.Open(world, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_WRONLY)
+for row in range(64):
+    file.Write_at((row * world.size + world.rank) << 17, bytes([row]) * (1 << 17))
+time.sleep(float(sys.argv[2]))
+open(sys.argv[1] + ".computed", "w").close()
+world.Barrier()
+file.Close()
 """
 
 
@@ -195,3 +210,29 @@ def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, 
     output, report = job.redirected(4)
     assert output == job.native(4)
     assert report["replica_bytes"] == 0
+
+
+def test_devices_begin_with_what_goes_to_a_lease_while_the_program_computes(tmp_path: Path) -> None:
+    """The close waits only for what they have not written by then."""
+    if not shutil.which("strace"):
+        unavailable("strace is not installed")
+    (mpi,) = MPICH.values
+    pdla = Launching(tmp_path, mpi.env)
+    (tmp_path / "leased.py").write_text(LEASED)
+
+    def job(seconds: int, *watch: str) -> list[str]:
+        program = (mpi.python, str(tmp_path / "leased.py"), str(tmp_path / "out.dat"), str(seconds))
+        return ["--", *mpi.command(2, *watch, *program)]
+
+    pdla.run("trace", "-o", "first.h5", *job(0))
+    pdla.run("plan", "first.h5", "--writes", "lease", "--policy", "ns-pdla", "--simulate", "0", "-o", "plan.json")
+    pdla.run("replicate", "plan.json")
+    watch = "exec strace -f -e trace=openat,sync_file_range,fdatasync -o calls.$$ $0 $@"
+    pdla.run("run", "--writes", "lease", *job(2, "sh", "-c", watch))
+    for calls in tmp_path.glob("calls.*"):
+        lines = calls.read_text().splitlines()
+        begins, computed, durable = (
+            next(number for number, line in enumerate(lines) if what in line)
+            for what in ("sync_file_range(", "out.dat.computed", "fdatasync(")
+        )
+        assert begins < computed < durable

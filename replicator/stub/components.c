@@ -56,7 +56,7 @@ int components_descriptor(const struct loaded_map *map, const struct map_replica
 {
     const struct map_component *files = map_at(map, replica->components);
     if (components[number] < 0)
-        components[number] = component_open(map, &files[number], O_RDWR, timeout);
+        __atomic_store_n(&components[number], component_open(map, &files[number], O_RDWR, timeout), __ATOMIC_RELAXED);
     return components[number];
 }
 
@@ -92,7 +92,8 @@ int components_sync(const struct loaded_map *map, const struct map_replica *repl
     const struct map_component *files = map_at(map, replica->components);
     int first = 0;
     for (uint32_t i = 0; i < replica->servers; i++) {
-        const int error = components[i] < 0 ? 0 : sync_component(map, map_at(map, files[i].path), components[i], begin);
+        const int fd = __atomic_load_n(&components[i], __ATOMIC_RELAXED); /* another thread may write */
+        const int error = fd < 0 ? 0 : sync_component(map, map_at(map, files[i].path), fd, begin);
         first = first != 0 ? first : error;
     }
     return first;

@@ -384,6 +384,8 @@ static void watch(struct writer *writer)
 {
     if (writer->deferred != NULL)
         writer->watched = mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
+    else if (writer->cache == NULL)
+        writer->watched = writer->lease && mover_watch(writer->handle, begin_durable);
     else if (cache_flushes(writer->cache) || exchange_is_possible(writer))
         writer->watched = mover_watch(writer->handle, node_home_some);
 }
@@ -426,8 +428,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
         opened = begin_cache(writer, &hints);
     if (opened) {
         enter_open(writer);
-        if (offer->cached)
-            watch(writer);
+        watch(writer);
     } else {
         redirection_of(handle)->writer = NULL;
         if (writer->comm != mpi->comm_null)

@@ -611,6 +611,15 @@ static int sync_replicas(const struct writer *writer)
     return error;
 }
 
+enum mover_next begin_durable(struct file_handle *handle)
+{
+    const struct writer *writer = writer_of(handle);
+    for (uint32_t i = 0; i < writer->target->replica_count; i++)
+        if (writer->components[i] != NULL)
+            components_sync(writer->map, target_replica(writer, i), writer->components[i], true);
+    return MOVER_WAITS;
+}
+
 static int sync_journal(struct writer *writer)
 {
     peers_lock(writer);

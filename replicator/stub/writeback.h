@@ -2,6 +2,7 @@
 #ifndef PDLA_WRITEBACK_H
 #define PDLA_WRITEBACK_H
 
+#include "mover.h"
 #include "writer.h"
 
 /* Writes back what a journal lists of bytes [low, high) of the original. 0 or an errno; after an
@@ -20,6 +21,8 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
 /* Makes the bytes that the journals list durable in the replicas. 0 or an errno, the same on all
  * ranks. */
 int make_durable_together(struct file_handle *handle);
+/* The replicas' devices begin with what their page caches have, while the program writes on. */
+enum mover_next begin_durable(struct file_handle *handle);
 /* To be called around the writes of a write-back. The redirected writes have already marked the
  * replicas for reading, which need only learn the original's new identity. */
 void original_begin(struct file_handle *handle);

@@ -25,6 +25,7 @@ enum {
     BOUNCE_BYTES = 4 << 20,
     SCATTER = 8,            /* replica writes for each one of the original that are too many */
     VIEWED_PIECES = 64,     /* a view is judged by its beginning */
+    AHEAD = 4 << 20,        /* bytes that a lease's devices begin with while the program writes on */
     MOST_ENTRIES = 1 << 20  /* of a journal; with more of them the process makes a write-back */
 };
 
@@ -297,6 +298,10 @@ static int deliver(const struct io_call *call, const struct prepared_write *writ
     peers_unlock(writer);
     replicas_write_end(call->handle);
     *requests = delivery_free(&delivery);
+    if (writer->watched && (writer->ahead += write->range.bytes) >= AHEAD) {
+        writer->ahead = 0;
+        mover_wake();
+    }
     return error;
 }
 

@@ -20,7 +20,7 @@ struct writer {
     char *path;           /* of the original */
     char *journals;       /* their directory */
     struct cache *cache;  /* where writes go; NULL: to the replicas */
-    bool watched;         /* of a cache: the mover looks after it */
+    bool watched;         /* of a cache or a lease: the mover looks after it */
     struct exchange *exchange; /* of a cache on several nodes; NULL: pieces stay where they are written */
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
     struct cache_gain *gain; /* of a cache; NULL: what it gains is not measured */
@@ -32,6 +32,7 @@ struct writer {
     struct write_stats *written;
     struct file_handle *handle; /* of the open file */
     bool lease;
+    int64_t ahead;        /* of a lease: bytes that were written since devices last began with what they got */
     const char *why_not;  /* atomic; why this process redirects no more writes: a literal */
     bool opened_again;    /* this process has the file open in another way, too */
     int fd;               /* of the original */
