@@ -90,6 +90,28 @@ def test_a_replica_is_building_then_valid_with_everything_it_was_given(catalog: 
     assert got.created.utcoffset().total_seconds() == 0
 
 
+@pytest.mark.parametrize("read", ["mapped", "find"])
+def test_a_replica_that_another_process_finishes_meanwhile_is_seen_with_its_files_or_not_at_all(
+    postgresql: Catalog, read: str
+) -> None:
+    """Its row and those of its files are read one after the other."""
+    replica = add(postgresql)
+    other = open_catalog(postgresql.url)
+    seen = 0
+
+    def between(connection: object, cursor: object, statement: str, *_: object) -> None:
+        nonlocal seen
+        seen += statement.startswith("SELECT") and "replicas" in statement
+        if seen == 2 and not other.replicas.copies():
+            other.replicas.finish(replica.id, replica.components, [[], []])
+
+    event.listen(postgresql.replicas._database.engine, "before_cursor_execute", between)
+    found = postgresql.replicas.mapped() if read == "mapped" else postgresql.replicas.find("valid")
+    assert all(len(one.components) == 2 for one in found)
+    assert other.replicas.copies()
+    other.close()
+
+
 def test_an_extent_table_is_kept(catalog: Catalog):
     irregular = AccessMap(extents=np.array([[0, 3, 0], [3, 1, 6], [4, 3, 3], [7, 1, 7]]))
     add(catalog, access_map=irregular)

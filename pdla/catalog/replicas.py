@@ -131,8 +131,9 @@ class Replicas(Section):
         query = select(ReplicaRow.id, *texts, *_ORIGINAL).join(OriginalRow).where(*_SERVES_READS)
         row = ComponentRow
         with self._session() as session:
+            # In this order, so that each replica that is seen has its files, whatever others do meanwhile.
+            found: Any = session.execute(query.order_by(ReplicaRow.id)).all()
             files = _files(session, (row.path, row.inode, row.size, row.mtime_ns), *_SERVES_READS)
-            rows: Any = session.execute(query.order_by(ReplicaRow.id))
             return [
                 Mapped(
                     id=number,
@@ -142,7 +143,8 @@ class Replicas(Section):
                     rule=rule(layout, len(files[number])),
                     components=files[number],
                 )
-                for number, access_map, layout, path, *of in rows
+                for number, access_map, layout, path, *of in found
+                if number in files  # nobody has removed it since
             ]
 
     @again
@@ -331,7 +333,8 @@ def _found(session: Session, *conditions: ColumnElement[bool]) -> list[Replica]:
         *(row.id, row.signature, row.access_map, row.layout, row.state, row.why, row.created, row.purpose, row.fence),
         *_ORIGINAL,
     )
-    files = _files(session, _COMPONENT, *conditions)
+    found = session.execute(query.join(OriginalRow).where(*conditions).order_by(row.id)).all()
+    files = _files(session, _COMPONENT, *conditions)  # not before: each replica that was found has its files
     return [
         Replica(
             id=number,
@@ -346,9 +349,7 @@ def _found(session: Session, *conditions: ColumnElement[bool]) -> list[Replica]:
             purpose=cast(Purpose, purpose),
             fence=fence,
         )
-        for number, signature, access_map, layout, state, why, created, purpose, fence, path, *identity in (
-            session.execute(query.join(OriginalRow).where(*conditions).order_by(row.id))
-        )
+        for number, signature, access_map, layout, state, why, created, purpose, fence, path, *identity in found
     ]
 
 
