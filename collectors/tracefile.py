@@ -490,6 +490,11 @@ def _read_rows(group: h5py.Group, columns: Mapping[str, str]) -> pd.DataFrame:
             table[name] = np.zeros(rows, dtype=dtype)
         elif dtype == "category":
             table[name] = categorical(table[name], list(group[name].attrs["names"]))
+    # Who changes one column does not change another one.
+    given: dict[int, Any] = {}
+    for name in columns:
+        table[name] = table[name].copy() if id(table[name]) in given else table[name]
+        given[id(table[name])] = table[name]
     return pd.DataFrame({name: table[name] for name in columns}, copy=False)
 
 

@@ -266,6 +266,16 @@ def test_some_rows_are_those_of_the_whole_wherever_they_begin(tmp_path: Path, mo
                     np.testing.assert_array_equal(got[name], wanted / 1e9 if name.startswith("t_") else wanted)
 
 
+def test_who_changes_a_column_of_a_loaded_trace_changes_no_other_one(tmp_path: Path) -> None:
+    """Most columns are stored as no difference from another one."""
+    write_trace(make_trace([Call(0, "read", 0, 10), Call(0, "read", 20, 10)]), tmp_path / "run.h5")
+    records = pdla.load(tmp_path / "run.h5").records
+    for name in ("offset", "position", "length", "requested"):
+        others = records.drop(columns=name).copy()
+        records.loc[0, name] += 1
+        pd.testing.assert_frame_equal(records.drop(columns=name), others)
+
+
 @pytest.mark.parametrize("settings", [{}, {"chunks": (2,)}, {"chunks": (2,), "compression": "lzf"}, {"dtype": ">i8"}])
 def test_columns_that_another_tool_stored_in_its_way_are_read(tmp_path: Path, settings: dict[str, object]) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
