@@ -3,21 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
 from pdla.layouts.contiguity import Pattern, count, in_file_order, outermost, runs, windows
-from pdla.layouts.cost import in_rounds, in_turns, side_by_side
+from pdla.layouts.cost import Costs, side_by_side, slower
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
-from pdla.layouts.seen import offsets, sectioned, striped
+from pdla.layouts.pending import Pending, computed
+from pdla.layouts.seen import Seen, offsets, requests, sectioned, striped
 from pdla.layouts.write_cost import PAGE, flushed, pages_read, read_by_nodes, write_back_cost
-from pdla.model import Candidate, Cluster, Cost, Layout, Pool, Signature
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
 from pdla.units import format_bytes
 
 PROGRAM_ONLY = "only the program can make its calls collective"
+
+
+class Asked(NamedTuple):
+    """A signature, and the bytes of its replica.
+
+    ``waited``: the share of a write-back for which the program waits later, if not before the file is closed.
+    """
+
+    signature: Signature
+    size: int
+    waited: float | None = None
+
+
+class Shape(NamedTuple):
+    """What costs depend on: a pattern wherever it begins in a cycle of the original's strips."""
+
+    op: Op
+    start: int
+    ranks: tuple[Loop, ...]
+    calls: tuple[Loop, ...]
+    pieces: tuple[Loop, ...]
+    length: int
+    collective: bool
+    size: int
+    waited: float | None
+
+
+Way = tuple[Pattern, Layout]
+"""A pattern, and the layout of its replica."""
 
 
 def candidates(
@@ -28,55 +60,94 @@ def candidates(
     hybrids: Iterable[tuple[Pool, Pool]] = (),
     waited: float | None = None,
 ) -> tuple[Candidate, ...]:
-    """The costs of ``signature`` from the original (always first) and from a replica of ``size`` bytes in every layout.
-
-    A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids``
-    together. The original of a collective pattern is accessed by two-phase collective buffering.
-    For an independent pattern of several ranks this is a candidate of its own, "collective", which
-    informs the reader of the plan. The cost of a write replica includes its write-back
-    (write_cost.py): before the file is closed or, with ``waited``, later.
-    """
-    pattern = Pattern.of(signature)
-    found = []
-    if signature.collective:
-        found.append(Candidate("original", None, _collective(pattern, cluster)))
-    else:
-        found.append(Candidate("original", None, _independent(pattern, cluster)))
-        if pattern.processes > 1:
-            found.append(Candidate("collective", None, _collective(pattern, cluster), PROGRAM_ONLY))
-    for pool in pools:
-        for groups in range(1, pool.servers + 1):
-            if pool.servers % groups == 0:
-                layout = replica_layout(pattern, size, pool, groups)
-                found.append(Candidate(pool.name, layout, _replica(pattern, cluster, layout)))
-    found += [candidate for pair in hybrids for candidate in _hybrid(pattern, size, cluster, pair)]
-    if pattern.op == "read":
-        return tuple(found)
-    return tuple(
-        replace(one, cost=write_back_cost(one.cost, pattern, size, cluster, one.layout, waited)) if one.layout else one
-        for one in found
-    )
+    """``Costed.candidates`` of a single signature."""
+    return Costed(cluster, pools, hybrids).candidates([Asked(signature, size, waited)])[0]
 
 
 class Costed:
     """The candidates of signatures on a cluster. Signatures of one shape, say of a file each step, are costed once.
 
-    A shape is a pattern wherever it begins in a cycle of the original's strips.
+    A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids``
+    together.
     """
 
-    def __init__(self, cluster: Cluster, pools: Iterable[Pool], hybrids: Iterable[tuple[Pool, Pool]]) -> None:
-        self.cluster, self._spaces = cluster, (tuple(pools), tuple(hybrids))
+    def __init__(self, cluster: Cluster, pools: Iterable[Pool], hybrids: Iterable[tuple[Pool, Pool]] = ()) -> None:
+        self.cluster, self._pools, self._hybrids = cluster, tuple(pools), tuple(hybrids)
         self._cycle = math.lcm(cluster.home_strip * cluster.home_servers, PAGE)
-        self._known: dict[object, tuple[Candidate, ...]] = {}
+        self._known: dict[Shape, tuple[Candidate, ...]] = {}
 
-    def candidates(self, signature: Signature, size: int, waited: float | None = None) -> tuple[Candidate, ...]:
-        """``candidates`` of a signature."""
-        one = Pattern.of(signature)
-        nest = one.start % self._cycle, one.ranks, one.calls, one.pieces, one.length
-        shape = one.op, nest, signature.collective, size, waited
-        if shape not in self._known:
-            self._known[shape] = candidates(signature, size, self.cluster, *self._spaces, waited)
-        return self._known[shape]
+    def candidates(self, asked: Sequence[Asked]) -> list[tuple[Candidate, ...]]:
+        """For each signature its costs from the original (always first) and from a replica in every layout.
+
+        The original of a collective pattern is accessed by two-phase collective buffering. For an
+        independent pattern of several ranks this is a candidate of its own, "collective", which informs
+        the reader of the plan. The cost of a write replica includes its write-back (write_cost.py):
+        before the file is closed or, with ``waited``, later. Many signatures at once take least time.
+        """
+        shapes, new = [], dict[Shape, Pattern]()
+        for signature, size, waited in asked:
+            one = Pattern.of(signature)
+            shape = Shape(
+                *(one.op, one.start % self._cycle, one.ranks, one.calls, one.pieces, one.length),
+                *(signature.collective, size, waited),
+            )
+            shapes.append(shape)
+            if shape not in self._known:
+                new.setdefault(shape, one)
+        for op in ("read", "write"):
+            self._learn(op, {shape: pattern for shape, pattern in new.items() if shape.op == op})
+        return [self._known[shape] for shape in shapes]
+
+    def _learn(self, op: Op, patterns: Mapping[Shape, Pattern]) -> None:
+        """Compute the candidates of shapes with this ``op``."""
+        if not patterns:
+            return
+        cluster, sized = self.cluster, [(pattern, shape.size) for shape, pattern in patterns.items()]
+        parts = [[_originals(pattern, shape.collective, cluster) for shape, pattern in patterns.items()]]
+        parts += [_in_pool(cluster, pool, op, sized) for pool in self._pools]
+        parts += [_in_pair(cluster, pair, op, sized) for pair in self._hybrids]
+        made = [[one for part in mine for one in part] for mine in zip(*parts, strict=True)]
+        if op == "write":
+            made = [
+                [_written_back(one, pattern, shape, cluster) for one in mine]
+                for mine, (shape, pattern) in zip(made, patterns.items(), strict=True)
+            ]
+        costs = iter(computed([one.cost for mine in made for one in mine], cluster))
+        for shape, mine in zip(patterns, made, strict=True):
+            self._known[shape] = tuple(Candidate(one.space, one.layout, next(costs), one.refused) for one in mine)
+
+
+class _Proposed(NamedTuple):
+    """A candidate whose cost is still to be computed."""
+
+    space: str
+    layout: Layout | None
+    cost: Pending
+    refused: str = ""
+
+
+def _originals(pattern: Pattern, collective: bool, cluster: Cluster) -> list[_Proposed]:
+    if collective:
+        return [_Proposed("original", None, _collective(pattern, cluster))]
+    alone = _Proposed("original", None, _independent(pattern, cluster))
+    if pattern.processes == 1:
+        return [alone]
+    return [alone, _Proposed("collective", None, _collective(pattern, cluster), PROGRAM_ONLY)]
+
+
+def _in_pool(cluster: Cluster, pool: Pool, op: Op, sized: Sequence[tuple[Pattern, int]]) -> list[list[_Proposed]]:
+    """Replicas of each pattern, of so many bytes, in every layout."""
+    numbers = [groups for groups in range(1, pool.servers + 1) if pool.servers % groups == 0]
+    ways = [(pattern, replica_layout(pattern, size, pool, groups)) for pattern, size in sized for groups in numbers]
+    costs = _replicas(cluster, pool.parts or (pool,), op, ways).each()
+    found = [_Proposed(pool.name, layout, Pending.fixed(cost)) for (_, layout), cost in zip(ways, costs, strict=True)]
+    return [found[first : first + len(numbers)] for first in range(0, len(found), len(numbers))]
+
+
+def _written_back(one: _Proposed, pattern: Pattern, shape: Shape, cluster: Cluster) -> _Proposed:
+    if one.layout is None:
+        return one
+    return one._replace(cost=write_back_cost(one.cost, pattern, shape.size, cluster, one.layout, shape.waited))
 
 
 def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layout:
@@ -89,7 +160,7 @@ def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layo
     return Layout(pool.name, pool.servers, groups, (min(grains, _ceil(section, width)),) * width, section)
 
 
-def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
+def _independent(pattern: Pattern, cluster: Cluster) -> Pending:
     """The original, in 1-DH on the home servers, with all ranks at once.
 
     A call of several pieces is served a buffer at a time, with the holes in it: ROMIO's data sieving,
@@ -111,18 +182,18 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
         return before(cluster, pattern, rounds, length) + flushed(cluster, pattern, rounds, length, per_node)
     seen = striped(cluster, pattern.op, pattern.start, rounds, pattern.ranks, length, per_node)
     if pattern.op == "read" or not sieved:
-        return side_by_side(seen, cluster)
+        return Pending.aside(seen)
     first = striped(cluster, "read", pattern.start, rounds, pattern.ranks, length, per_node)
     near, free = 1, 1.0
     for stride, times in pattern.ranks:
         near *= min(times, _ceil(length, abs(stride))) if stride else times
         free += max(0, step - length) / abs(stride) if stride else 0.0
-    apart = side_by_side(first, cluster) + side_by_side(seen, cluster)
-    locked = in_turns(first, cluster, near, free) + in_turns(seen, cluster, near, free)
-    return max(apart, locked, key=lambda cost: cost.total)
+    apart = Pending.aside(first) + Pending.aside(seen)
+    locked = Pending.turns(first, near, free) + Pending.turns(seen, near, free)
+    return Pending.slowest((apart, locked))
 
 
-def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
+def _collective(pattern: Pattern, cluster: Cluster) -> Pending:
     """The original by two-phase collective buffering.
 
     An aggregator per node accesses its share of the range that all ranks' calls cover, a buffer at
@@ -147,69 +218,82 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
         aggregators = max(1, len(begin) // len(set(place.tolist())))
     side, rest = outermost(outer, aggregators)
     rounds = (*pattern.calls, *rest)
-    cost = in_rounds(striped(cluster, pattern.op, first, rounds, side, length, 1, drift=False), cluster)
+    cost = Pending.rounds(striped(cluster, pattern.op, first, rounds, side, length, 1, drift=False))
     if pattern.op == "write" and run * count(inner) < length:
-        cost += in_rounds(striped(cluster, "read", first, rounds, side, length, 1, drift=False), cluster)
-    return cost + Cost(0.0, pattern.rounds * leaves, 0.0, 0.0)
+        cost += Pending.rounds(striped(cluster, "read", first, rounds, side, length, 1, drift=False))
+    return cost + Pending.fixed(Cost(0.0, pattern.rounds * leaves, 0.0, 0.0))
 
 
-def _replica(pattern: Pattern, cluster: Cluster, layout: Layout) -> Cost:
-    """A replica: every call is one request, and the calls of a rank follow one another in its section.
+def _replicas(cluster: Cluster, kinds: Sequence[Pool], op: Op, ways: Sequence[Way]) -> Costs:
+    """Replicas on these kinds of servers: the calls of a rank follow one another in its section.
 
     Of disks and SSDs together, the kind that takes longer counts.
     """
-    first, found = 0, []
-    pool = cluster.pool(layout.pool)
-    for part in pool.parts or (pool,):
-        found.append(side_by_side(sectioned(cluster, part, pattern, layout, first), cluster))
-        first += part.servers
-    return max(found, key=lambda cost: cost.total)
+    first, *others = (side_by_side(seen, cluster) for seen in _on_each(cluster, kinds, op, ways))
+    return reduce(slower, others, first)
 
 
-def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Pool]) -> list[Candidate]:
-    """A replica in 1-DH over disks and SSDs together, if the shortest round uses both kinds.
+def _on_each(cluster: Cluster, kinds: Sequence[Pool], op: Op, ways: Sequence[Way]) -> Iterator[Seen]:
+    """What a server of each kind sees."""
+    first = 0
+    for kind in kinds:
+        yield sectioned(cluster, kind, op, [requests(cluster, *way, first) for way in ways])
+        first += kind.servers
+
+
+def _in_pair(
+    cluster: Cluster, pair: tuple[Pool, Pool], op: Op, sized: Sequence[tuple[Pattern, int]]
+) -> list[list[_Proposed]]:
+    """A replica of each pattern in 1-DH over disks and SSDs together, if the shortest round uses both kinds.
 
     It is refused if its strips are less than a grain: a call would then reach only some of the
     servers.
     """
-    section, request = _section(pattern, size), pattern.call_bytes
-    servers = pair[0].servers, pair[1].servers
-    name, grains = f"{pair[0].name}+{pair[1].name}", (pair[0].grain, pair[1].grain)
-    b = seconds_per_byte(pair[0], pattern.op), seconds_per_byte(pair[1], pattern.op)
+    servers, grains = (pair[0].servers, pair[1].servers), (pair[0].grain, pair[1].grain)
+    name = f"{pair[0].name}+{pair[1].name}"
+    b = seconds_per_byte(pair[0], op), seconds_per_byte(pair[1], op)
 
-    def layout_of(strips: tuple[int, int]) -> Layout:
-        each = (strips[0],) * servers[0] + (strips[1],) * servers[1]
-        return Layout(name, sum(servers), 1, each, section)
+    def layout_of(number: int, strips: tuple[float, float]) -> Layout:
+        each = tuple(max(int(strip), 1) for strip, count in zip(strips, servers, strict=True) for _ in range(count))
+        return Layout(name, sum(servers), 1, each, _section(*sized[number]))
 
-    def round_of(strips: tuple[float, float]) -> Round:
-        """The round, with the start-ups of servers that hold this much of every call."""
-        layout = layout_of((max(int(strips[0]), 1), max(int(strips[1]), 1)))
-        seen = [
-            sectioned(cluster, pool, pattern, layout, first) for pool, first in zip(pair, (0, servers[0]), strict=True)
-        ]
-        a = tuple(one.startup / one.parts for one in seen)
-        return Round(
-            pattern.processes, cluster.per_node(pattern.processes), request, servers, cluster.connect_seconds,
-            cluster.network_seconds_per_byte, (a[0], a[1]), b,
-        )  # fmt: skip
+    def ideal(numbers: Sequence[int], strips: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """The best strips, with the start-ups of servers that hold this much of every call."""
+        ways = [(sized[number][0], layout_of(number, each)) for number, each in zip(numbers, strips, strict=True)]
+        startups = [(seen.startup / seen.parts).tolist() for seen in _on_each(cluster, pair, op, ways)]
+        return [
+            best_strips(
+                Round(
+                    pattern.processes, cluster.per_node(pattern.processes), pattern.call_bytes, servers,
+                    cluster.connect_seconds, cluster.network_seconds_per_byte, a, b,
+                )
+            )
+            for (pattern, _), a in zip(ways, zip(*startups, strict=True), strict=True)
+        ]  # fmt: skip
 
-    even = request / sum(servers)
-    ideal = best_strips(round_of((even, even)))
-    if min(ideal):
-        # Start-up depends on the strips that it determines: solve once more, with those of the
-        # first answer.
-        ideal = best_strips(round_of(ideal))
-    if not min(ideal):
-        return []
-    layouts = [layout_of(strips) for strips in whole_strips(ideal, request, servers, grains)]
-    layouts = [layout for layout in layouts if section >= sum(layout.strips)]
-    if layouts:
-        costs = [_replica(pattern, cluster, layout) for layout in layouts]
-        cost, layout = min(zip(costs, layouts, strict=True), key=lambda one: one[0].total)
-        return [Candidate(name, layout, cost)]
-    strips = max(int(ideal[0]), 1), max(int(ideal[1]), 1)
-    why = f"strips of {format_bytes(strips[0])} and {format_bytes(strips[1])} are less than the grain of the pools"
-    return [Candidate(name, layout_of(strips), _replica(pattern, cluster, layout_of(strips)), why)]
+    even = [(pattern.call_bytes / sum(servers),) * 2 for pattern, _ in sized]
+    best = dict(enumerate(ideal(range(len(sized)), even)))
+    # Start-up depends on the strips that it determines: solve once more, with those of the first answer.
+    both = [number for number, strips in best.items() if min(strips)]
+    best = dict(zip(both, ideal(both, [best[number] for number in both]), strict=True)) if both else {}
+    tried, why = list[tuple[int, Layout]](), dict[int, str]()
+    for number, strips in best.items():
+        if not min(strips):
+            continue
+        whole = whole_strips(strips, sized[number][0].call_bytes, servers, grains)
+        layouts = [layout for each in whole if (layout := layout_of(number, each)).section >= sum(layout.strips)]
+        if not layouts:
+            layouts = [layout_of(number, strips)]
+            sizes = [format_bytes(strip) for strip in (layouts[0].strips[0], layouts[0].strips[-1])]
+            why[number] = f"strips of {sizes[0]} and {sizes[1]} are less than the grain of the pools"
+        tried += [(number, layout) for layout in layouts]
+    found: list[list[_Proposed]] = [[] for _ in sized]
+    if tried:
+        costs = _replicas(cluster, pair, op, [(sized[number][0], layout) for number, layout in tried]).each()
+        for number, several in groupby(zip(tried, costs, strict=True), key=lambda one: one[0][0]):
+            (_, layout), cost = min(several, key=lambda one: one[1].total)
+            found[number] = [_Proposed(name, layout, Pending.fixed(cost), why.get(number, ""))]
+    return found
 
 
 def _section(pattern: Pattern, size: int) -> int:

@@ -15,13 +15,15 @@ instead of (k/w)*s*b.
 
 That is a round in which the four steps of all requests follow one another. Servers do not work so: while
 a device serves one request, the next one connects. The terms of a whole pattern are below, one function
-an equation; they read what the servers see of it (``seen.Seen``).
+an equation; they read what the servers see of it (``seen.Seen``). They compute with arrays, an element for
+each way to serve a pattern: a plan has tens of thousands of ways. ``pending.py`` collects them.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from pdla.model import Cluster, Cost
 
@@ -129,6 +131,9 @@ def hybrid_time(
     )
 
 
+Numbers = Any
+"""An array with an element for each way, or the number of a single one."""
+
 GATHERED, TURNS = 0.28, 0.7
 """Fitted to queues in a ring: how long clients that begin on the same servers need to spread out (``gathered``)."""
 
@@ -136,9 +141,42 @@ GATHERED, TURNS = 0.28, 0.7
 class Steps(NamedTuple):
     """Seconds of the steps of requests: their connections, the network, and the device."""
 
-    connect: float
-    network: float
-    device: float
+    connect: Numbers
+    network: Numbers
+    device: Numbers
+
+    @property
+    def seconds(self) -> Numbers:
+        """All steps, one after the other."""
+        return self.connect + self.network + self.device
+
+
+class Costs(NamedTuple):
+    """As ``Cost``, for many ways."""
+
+    connect: Numbers
+    network: Numbers
+    startup: Numbers
+    transfer: Numbers
+
+    @property
+    def total(self) -> Numbers:
+        """The sum of all parts."""
+        return self.connect + self.network + self.startup + self.transfer
+
+    def each(self) -> list[Cost]:
+        """The cost of each way."""
+        return [Cost(*one) for one in zip(*(part.tolist() for part in self), strict=True)]
+
+
+def slower(one: Costs, other: Costs) -> Costs:
+    """For each way the one that takes longer; ``one`` if both take the same time."""
+    return Costs(*np.where(one.total >= other.total, one, other))
+
+
+def ratio(one: Numbers, other: Numbers) -> Numbers:
+    """one/other, and 0 where ``other`` is 0."""
+    return np.divide(one, other, out=np.zeros(np.shape(other)), where=other != 0)
 
 
 def alone(seen: Seen, cluster: Cluster) -> Steps:
@@ -148,8 +186,8 @@ def alone(seen: Seen, cluster: Cluster) -> Steps:
     wait for the device.
     """
     e = cluster.connect_seconds
-    served = (seen.startup + seen.transfer) / seen.parts if seen.waits else 0.0
-    return Steps(max(seen.width * e, e + seen.handling), seen.size * cluster.network_seconds_per_byte, served)
+    served = np.where(seen.waits, (seen.startup + seen.transfer) / seen.parts, 0.0)
+    return Steps(np.maximum(seen.width * e, e + seen.handling), seen.size * cluster.network_seconds_per_byte, served)
 
 
 def busy(seen: Seen, cluster: Cluster) -> Steps:
@@ -159,19 +197,20 @@ def busy(seen: Seen, cluster: Cluster) -> Steps:
     """
     e = cluster.connect_seconds
     return Steps(
-        max(seen.per_node * seen.width * seen.rounds * e, seen.parts * (e + seen.handling)),
-        max(seen.per_node * seen.size * seen.rounds, seen.bytes) * cluster.network_seconds_per_byte,
+        np.maximum(seen.per_node * seen.width * seen.rounds * e, seen.parts * (e + seen.handling)),
+        np.maximum(seen.per_node * seen.size * seen.rounds, seen.bytes) * cluster.network_seconds_per_byte,
         device_time(seen),
     )
 
 
-def device_time(seen: Seen) -> float:
+def device_time(seen: Seen) -> Numbers:
     """A device with c channels is busy for max(transfer, (startup + transfer)/c).
 
     Its start-ups go side by side, as many as there are parts at a time; its transfers take turns.
     """
     device = seen.startup + seen.transfer
-    return device if seen.channels == 1 else max(seen.transfer, device / min(seen.channels, seen.together))
+    several = np.maximum(seen.transfer, device / np.minimum(seen.channels, seen.together))
+    return np.where(seen.channels == 1, device, several)
 
 
 def of_a_part(seen: Seen, cluster: Cluster) -> Steps:
@@ -188,34 +227,37 @@ def pipeline(one: Steps, all_: Steps) -> Steps:
 
     The longest of all_i + the other steps of one request, over the steps i.
 
-    >>> pipeline(Steps(1.0, 2.0, 3.0), Steps(10.0, 20.0, 15.0))
-    Steps(connect=1.0, network=20.0, device=3.0)
+    >>> [seconds.tolist() for seconds in pipeline(Steps(1.0, 2.0, 3.0), Steps(10.0, 20.0, 15.0))]
+    [1.0, 20.0, 3.0]
     """
-    more = [whole - single for whole, single in zip(all_, one, strict=True)]
-    longest, found = more.index(max(more)), list(one)
-    found[longest] = all_[longest]
-    return Steps(*found)
+    return Steps(*np.where(_longest(np.subtract(all_, one)), all_, one))
 
 
-def side_by_side(seen: Seen, cluster: Cluster) -> Cost:
+def _longest(steps: Numbers) -> Numbers:
+    """Which of the steps of each way is the longest one, the first one of equals."""
+    return np.moveaxis(np.arange(len(steps)) == np.argmax(steps, axis=0)[..., None], -1, 0)
+
+
+def side_by_side(seen: Seen, cluster: Cluster) -> Costs:
     """Clients that do not wait for one another: those that are ``spread``, and before that ``gathered``.
 
     If they ``follow`` one another, they stay in step: R connections and requests, and the device of each
     round. Two clients that meet on a device either stay together, so that each of their requests costs a
     start-up, or part, so that a start-up is for all their ``turns``: the geometric mean.
     """
-    found = spread(seen, cluster)
-    seconds = sum(found)
-    seconds += gathered(seen, cluster, seconds)
-    if seen.follows:
-        one, device = alone(seen, cluster), seen.startup + seen.transfer
-        longer = seen.in_step / device if device else 0.0
+    steps = spread(seen, cluster)
+    seconds = steps.seconds
+    seconds = seconds + gathered(seen, cluster, seconds)
+    meet = (seen.follows == 0) & (seen.clients == 2) & (seen.turns > 1) & (seen.places > 1)
+    if meet.any():
+        parted = spread(seen._replace(startup=seen.startup / seen.turns), cluster)
+        seconds = np.where(meet, np.sqrt(seconds * parted.seconds), seconds)
+    if seen.follows.any():
+        one, longer = alone(seen, cluster), ratio(seen.in_step, seen.startup + seen.transfer)
         stepping = Steps(one.connect * seen.rounds, one.network * seen.rounds, device_time(seen) * longer)
-        if sum(stepping) > seconds:
-            return _cost(seen, stepping, sum(stepping))
-    elif seen.clients == 2 and seen.turns > 1 and seen.places > 1:
-        seconds = math.sqrt(seconds * sum(spread(seen._replace(startup=seen.startup / seen.turns), cluster)))
-    return _cost(seen, found, seconds)
+        in_step = (seen.follows != 0) & (stepping.seconds > seconds)
+        steps, seconds = Steps(*np.where(in_step, stepping, steps)), np.where(in_step, stepping.seconds, seconds)
+    return _costs(seen, steps, seconds)
 
 
 def spread(seen: Seen, cluster: Cluster) -> Steps:
@@ -224,14 +266,13 @@ def spread(seen: Seen, cluster: Cluster) -> Steps:
     In the first round the last client waits for the others that come to the same server.
     """
     one, part = alone(seen, cluster), of_a_part(seen, cluster)
-    waits = [seen.together * each - own for own, each in zip(one, part, strict=True)]
-    chain = [seen.rounds * seconds for seconds in one]
-    longest = waits.index(max(waits))
-    chain[longest] += max(0.0, waits[longest])
-    return max(Steps(*chain), pipeline(one, busy(seen, cluster)), key=sum)
+    waits = seen.together * np.array(part) - one
+    chain = Steps(*(seen.rounds * np.array(one) + np.where(_longest(waits), np.maximum(waits, 0.0), 0.0)))
+    piped = pipeline(one, busy(seen, cluster))
+    return Steps(*np.where(chain.seconds >= piped.seconds, chain, piped))
 
 
-def gathered(seen: Seen, cluster: Cluster, seconds: float) -> float:
+def gathered(seen: Seen, cluster: Cluster, seconds: Numbers) -> Numbers:
     """Seconds until clients that begin on the same servers have spread over all ``places``, in addition to ``spread``.
 
     A server is left only after some ``turns``, and others queue there meanwhile. One that is served first
@@ -241,46 +282,41 @@ def gathered(seen: Seen, cluster: Cluster, seconds: float) -> float:
 
     (fitted to queues in a ring), and never more than in step: R*together*u in all.
     """
-    if seen.turns <= 1 or seen.places <= 1:
-        return 0.0
-    first = seen.together * max(of_a_part(seen, cluster))
-    visits = GATHERED * math.log2(seen.places) * seen.turns**TURNS * seen.turns
-    return float(max(0.0, min(visits * first, seen.rounds * first - seconds)))
+    first = seen.together * np.max(of_a_part(seen, cluster), axis=0)
+    visits = GATHERED * np.log2(seen.places) * seen.turns**TURNS * seen.turns
+    longer = np.maximum(np.minimum(visits * first, seen.rounds * first - seconds), 0.0)
+    return np.where((seen.turns <= 1) | (seen.places <= 1), 0.0, longer)
 
 
-def in_rounds(seen: Seen, cluster: Cluster) -> Cost:
+def in_rounds(seen: Seen, cluster: Cluster) -> Costs:
     """Clients that wait for one another after each round: the sum of the rounds, each a ``pipeline``.
 
     Connections of a round: max(m*w*e, k*(e + h)); bytes: max(m*s, those of k parts)*v. The device is the
     busiest one of that round.
     """
-    one, part, device = alone(seen, cluster), of_a_part(seen, cluster), seen.startup + seen.transfer
-    longer = seen.in_step / device / seen.rounds if device else 0.0
+    one, part = alone(seen, cluster), of_a_part(seen, cluster)
+    longer = ratio(seen.in_step, seen.startup + seen.transfer) / seen.rounds
     round_ = Steps(
-        max(seen.per_node * seen.width * cluster.connect_seconds, seen.together * part.connect),
-        max(seen.per_node * one.network, seen.together * part.network),
+        np.maximum(seen.per_node * seen.width * cluster.connect_seconds, seen.together * part.connect),
+        np.maximum(seen.per_node * one.network, seen.together * part.network),
         device_time(seen) * longer,
     )
     found = pipeline(one, round_)
-    return _cost(seen, found, sum(found), seen.rounds)
+    return _costs(seen, found, found.seconds, seen.rounds)
 
 
-def in_turns(seen: Seen, cluster: Cluster, clients: float, free: float) -> Cost:
+def in_turns(seen: Seen, cluster: Cluster, clients: Numbers, free: Numbers) -> Costs:
     """``clients`` lock the same bytes, and ``free`` of them can be at work side by side: R * clients/free * t.
 
     It is at least (R + clients - 1) * t: one after the other goes ahead.
     """
     one = alone(seen, cluster)
-    return _cost(seen, one, sum(one), max(seen.rounds * clients / free, seen.rounds + clients - 1))
+    return _costs(seen, one, one.seconds, np.maximum(seen.rounds * clients / free, seen.rounds + clients - 1))
 
 
-def _cost(seen: Seen, steps: Steps, seconds: float, times: float = 1.0) -> Cost:
+def _costs(seen: Seen, steps: Steps, seconds: Numbers, times: Numbers = 1.0) -> Costs:
     """So many seconds, ``times`` as often, in the proportions of ``steps``. Of a device, the rest is start-up."""
-    together = sum(steps)
-    if not seconds or not together:
-        return Cost(0.0, 0.0, 0.0, 0.0)
-    scale = times * seconds / together
-    whole = device_time(seen)
-    transfer = seen.transfer / whole if whole else 0.0
+    scale = ratio(times * seconds, steps.seconds)
+    transfer = ratio(seen.transfer, device_time(seen))
     device = scale * steps.device
-    return Cost(scale * steps.connect, scale * steps.network, device * (1 - transfer), device * transfer)
+    return Costs(scale * steps.connect, scale * steps.network, device * (1 - transfer), device * transfer)

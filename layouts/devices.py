@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from pdla.model import Cluster, Op, Pool
 
@@ -23,24 +25,33 @@ def startup(pool: Pool, distance: float, op: Op = "read") -> float:
     >>> [startup(disk, distance) for distance in (0, 500, 5000, 10**12)]
     [0.0, 0.125, 0.5, 0.75]
     """
-    return _on(curve(pool, op), distance)
+    points = curve(pool, op)
+    if distance <= points[0][0]:
+        return points[0][1]
+    if distance >= points[-1][0]:
+        return points[-1][1]
+    after = bisect_right(points, distance, key=lambda point: point[0])
+    (near, near_seconds), (far, far_seconds) = points[after - 1], points[after]
+    return near_seconds + (far_seconds - near_seconds) * (distance - near) / (far - near)
 
 
-def handling(cluster: Cluster, pool: Pool, clients: int) -> float:
+def startups(pool: Pool, distances: Any, op: Op = "read") -> Any:
+    """``startup`` of an array of distances.
+
+    >>> startups(Pool("d", "hdd", 1, ((0, 0.0), (8, 0.5)), 0.0, 0.0, 0, 1, "directories", ("d",)), [4, 9]).tolist()
+    [0.25, 0.5]
+    """
+    points, seconds = zip(*curve(pool, op), strict=True)
+    return np.interp(distances, points, seconds)
+
+
+def handling(cluster: Cluster, pool: Pool, clients: Any) -> Any:
     """Seconds that a server of the pool itself takes for a request, if so many clients make requests to it."""
     points = cluster.pool(pool.device.inside or pool.name).device.clients_cost
-    return _on(points, clients) if points else 0.0
-
-
-def _on(points: Sequence[tuple[int, float]], place: float) -> float:
-    """A curve: linear between its points, constant beyond the first and the last."""
-    if place <= points[0][0]:
-        return points[0][1]
-    if place >= points[-1][0]:
-        return points[-1][1]
-    after = bisect_right(points, place, key=lambda point: point[0])
-    (near, near_seconds), (far, far_seconds) = points[after - 1], points[after]
-    return near_seconds + (far_seconds - near_seconds) * (place - near) / (far - near)
+    if not points:
+        return 0.0
+    counts, seconds = zip(*points, strict=True)
+    return np.interp(clients, counts, seconds)
 
 
 def seconds_per_byte(pool: Pool, op: Op) -> float:

@@ -7,7 +7,6 @@ server gets follows from the layout.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.layouts.contiguity import Pattern, count, runs, split
-from pdla.layouts.cost import busiest
-from pdla.layouts.devices import curve, handling, seconds_per_byte, startup
+from pdla.layouts.cost import Numbers, busiest
+from pdla.layouts.devices import curve, handling, seconds_per_byte, startup, startups
 from pdla.layouts.plugins import backend_class
 from pdla.model import Cluster, Int64Array, Layout, Loop, Op, Pool
 
@@ -37,6 +36,8 @@ SHARED = 0.25
 class Seen(NamedTuple):
     """What servers see while ``clients`` make ``rounds`` requests of ``size`` bytes each, one after the other.
 
+    Of many ways to serve patterns, the attributes are arrays.
+
     Attributes:
         clients, per_node: ranks, or aggregators, that have a request at a time: on these servers, and on a node.
         rounds, size: their requests, one after the other, and bytes of each.
@@ -53,23 +54,23 @@ class Seen(NamedTuple):
         waits: whether a request waits for the device; not if memory keeps what is written.
     """
 
-    clients: int
-    per_node: int
-    rounds: int
-    size: float
-    width: float
-    parts: float
-    bytes: float
-    together: float
-    startup: float
-    transfer: float
-    in_step: float
-    handling: float = 0.0
-    channels: int = 1
-    turns: float = 1.0
-    places: float = 1.0
-    follows: bool = False
-    waits: bool = True
+    clients: Numbers
+    per_node: Numbers
+    rounds: Numbers
+    size: Numbers
+    width: Numbers
+    parts: Numbers
+    bytes: Numbers
+    together: Numbers
+    startup: Numbers
+    transfer: Numbers
+    in_step: Numbers
+    handling: Numbers = 0.0
+    channels: Numbers = 1
+    turns: Numbers = 1.0
+    places: Numbers = 1.0
+    follows: Numbers = False
+    waits: Numbers = True
 
 
 class Sample(NamedTuple):
@@ -108,8 +109,34 @@ class Parts(NamedTuple):
     size: Int64Array
 
 
+class Requests(NamedTuple):
+    """How patterns access their replicas; arrays, or the numbers of one.
+
+    Attributes:
+        size, rounds: bytes of a request, and the requests of a rank.
+        different: those of a rank's requests that access other bytes than those before them.
+        sharing: the ranks that read or write a section.
+        here, section: sections of the first group, and bytes of each.
+        own, before: of a cycle of strips, the bytes of the server, and of the servers before it.
+        cycle, servers: bytes of a cycle, and the servers of a group.
+        per_node: ranks on a node.
+    """
+
+    size: Numbers
+    rounds: Numbers
+    different: Numbers
+    sharing: Numbers
+    here: Numbers
+    section: Numbers
+    own: Numbers
+    before: Numbers
+    cycle: Numbers
+    servers: Numbers
+    per_node: Numbers
+
+
 class Sections(NamedTuple):
-    """What a server has of a replica.
+    """What a server has of each of many replicas; arrays.
 
     Attributes:
         here: number of its sections.
@@ -118,11 +145,11 @@ class Sections(NamedTuple):
         apart: bytes from the begin of one section to that of the next.
     """
 
-    here: int
-    sharing: int
-    held: int
-    part: float
-    apart: int
+    here: Numbers
+    sharing: Numbers
+    held: Numbers
+    part: Numbers
+    apart: Numbers
 
 
 class Ahead(NamedTuple):
@@ -255,38 +282,57 @@ def _most(cluster: Cluster, start: int, requests: Sequence[Loop], width: int) ->
     return float((before[width:] - before[:-width]).max() / (width * len(at)))
 
 
-def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, server: int = 0) -> Seen:
-    """A server of the first group, for a replica: a call is one request, and the calls of a rank follow one another.
+def requests(cluster: Cluster, pattern: Pattern, layout: Layout, server: int = 0) -> Requests:
+    """What a server of the first group gets of a pattern. A call is one request.
 
-    The server has a part of each of the group's sections, one after the other, and takes the parts of a
-    round in this order. A page cache (``client_cache``) reads ahead in a section, which is read in order:
-    as many bytes at once from each server.
+    A page cache (``client_cache``) reads ahead in a section, which is read in order: as many bytes at once
+    from each server.
     """
-    op, device, servers = pattern.op, pool.device, len(layout.strips)
-    request, rounds, calls = pattern.call_bytes, pattern.rounds, pattern.distinct_rounds
-    if op == "read" and cluster.client_cache and calls == rounds:
-        ahead = min(layout.section, cluster.client_read_ahead * servers)
-        if ahead > request:
-            request, rounds, calls = ahead, -(-layout.section // ahead), -(-layout.section // ahead)
-    here = busiest(pattern.sections, layout.groups)
-    sharing, again = pattern.processes // pattern.sections, rounds / calls
-    own, before, cycle = layout.strips[server], sum(layout.strips[:server]), sum(layout.strips)
-    cycles, rest = divmod(min(layout.section, calls * request), cycle)
-    held = max(cycles * own + min(max(rest - before, 0), own), 1)
-    pieces, width = float(calls), float(servers)
-    if request < cycle:
-        # Requests that begin and end inside of strips: between two ends of either there is a part.
-        across = request - math.gcd(own, request)
-        pieces = min(calls, -(-held // own) * (1 + (own - math.gcd(own, request)) / request))
-        width = min(servers, 1 + across * servers / cycle)
-    found = Sections(here, sharing, held, held / pieces, -(-layout.section // cycle) * own)
-    turns, follows = max(1.0, own / request), False
-    if op == "read" and device.read_ahead and pieces * here > 1:
-        waits, moved, follows = _sections_ahead(pool, found, cluster.jitter_seconds > 0)
-        if held > found.part + device.read_ahead:
-            turns = max(1.0, own / (found.part + device.read_ahead))
-    else:
-        waits, moved = _section_jumps(pool, op, found, cluster.jitter_seconds > 0), float(here * held)
+    strips, size, rounds, different = layout.strips, pattern.call_bytes, pattern.rounds, pattern.distinct_rounds
+    if pattern.op == "read" and cluster.client_cache and different == rounds:
+        ahead = min(layout.section, cluster.client_read_ahead * len(strips))
+        if ahead > size:
+            size, rounds, different = ahead, -(-layout.section // ahead), -(-layout.section // ahead)
+    return Requests(
+        size=min(size, FAR),
+        rounds=min(rounds, FAR),
+        different=min(different, max(1, FAR // size)),  # together more bytes than any section has
+        sharing=pattern.processes // pattern.sections,
+        here=busiest(pattern.sections, layout.groups),
+        section=layout.section,
+        own=strips[server],
+        before=sum(strips[:server]),
+        cycle=sum(strips),
+        servers=len(strips),
+        per_node=cluster.per_node(pattern.processes),
+    )
+
+
+def sectioned(cluster: Cluster, pool: Pool, op: Op, asked: Sequence[Requests]) -> Seen:
+    """Servers of replicas: the calls of a rank follow one another. An element for each of ``asked``.
+
+    A server has a part of each of its sections, one after the other, and takes the parts of a round in this
+    order.
+    """
+    of = Requests(*np.array(asked, np.int64).T)
+    device, drift = pool.device, cluster.jitter_seconds > 0
+    cycles, rest = np.divmod(np.minimum(of.section, of.different * of.size), of.cycle)
+    held = np.maximum(cycles * of.own + np.minimum(np.maximum(rest - of.before, 0), of.own), 1)
+    # Requests that begin and end inside of strips: between two ends of either there is a part.
+    inside, common = of.size < of.cycle, np.gcd(of.own, of.size)
+    crossed = -(-held // np.maximum(of.own, 1)) * (1 + (of.own - common) / of.size)
+    pieces = np.where(inside, np.minimum(of.different, crossed), of.different)
+    across = (of.size - common) * of.servers.astype(np.float64)
+    width = np.where(inside, np.minimum(of.servers, 1 + across / of.cycle), of.servers)
+    here, sharing, again = of.here.astype(np.float64), of.sharing, of.rounds / of.different
+    found = Sections(here, sharing, held.astype(np.float64), held / pieces, -(-of.section // of.cycle) * of.own)
+    turns, follows = np.maximum(1.0, of.own / of.size), np.zeros(len(asked), np.bool_)
+    waits, moved = _section_jumps(pool, op, found, drift), here * held
+    if op == "read" and device.read_ahead:
+        ahead = pieces * here > 1
+        waits, moved, follows = np.where(ahead, _sections_ahead(pool, found, drift), (waits, moved, follows))
+        reach = found.part + device.read_ahead
+        turns = np.where(ahead & (held > reach), np.maximum(1.0, of.own / reach), turns)
     times = again * sharing
     parts, bytes_ = pieces * here * times, here * held * times
     left = _left(pool, op, bytes_)
@@ -294,26 +340,26 @@ def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, se
     together = here * sharing
     return Seen(
         clients=together,
-        per_node=cluster.per_node(pattern.processes),
-        rounds=rounds,
-        size=request,
+        per_node=of.per_node,
+        rounds=of.rounds,
+        size=of.size,
         width=width,
         parts=parts,
         bytes=bytes_,
         together=together,
         startup=waits,
         transfer=transfer,
-        in_step=(waits + transfer) * max(1.0, together * rounds / parts),
-        handling=handling(cluster, pool, together),
+        in_step=(waits + transfer) * np.maximum(1.0, together * of.rounds / parts),
+        handling=np.zeros(len(asked)) + handling(cluster, pool, together),
         channels=device.channels,
         turns=turns,
-        places=servers / width,
+        places=of.servers / width,
         follows=follows,
         waits=not (op == "write" and device.memory),
     )
 
 
-def _section_jumps(pool: Pool, op: Op, found: Sections, drift: bool) -> float:
+def _section_jumps(pool: Pool, op: Op, found: Sections, drift: bool) -> Numbers:
     """Seconds of start-up of a server that goes from section to section, part by part.
 
     A server with one section goes on where it stopped; one with memory writes sections in their order.
@@ -321,21 +367,22 @@ def _section_jumps(pool: Pool, op: Op, found: Sections, drift: bool) -> float:
     """
     here, sharing, _, part, apart = found
     if op == "write" and pool.device.memory:
-        return 0.0
+        return np.zeros(len(here))
     hidden = part * seconds_per_byte(pool, op) if pool.overlap else 0.0
 
-    def jump(distance: float) -> float:
-        counted = pool.overlap and op == "read" and here * sharing > 1 and distance == 0
-        return max(0.0, startup(pool, FAR if counted else distance, op) - hidden)
+    def jump(distance: Numbers) -> Numbers:
+        if pool.overlap and op == "read":
+            distance = np.where((here * sharing > 1) & (distance == 0), FAR, distance)
+        return np.maximum(0.0, startups(pool, distance, op) - hidden)
 
     back = jump((here - 1) * apart)
     round_ = (here - 1) * jump(apart - part) + here * (sharing - 1) * jump(part) + back
-    if drift and here > 1:
-        round_ += back
+    if drift:
+        round_ += np.where(here > 1, back, 0.0)
     return found.held / part * round_ - back
 
 
-def _sections_ahead(pool: Pool, found: Sections, drift: bool) -> tuple[float, float, bool]:
+def _sections_ahead(pool: Pool, found: Sections, drift: bool) -> tuple[Numbers, Numbers, Numbers]:
     """What a server reads ahead in sections: seconds of start-up, bytes, and whether all clients wait for it.
 
     The first part of each section is read alone, the next one with what is ahead, and so on. That is
@@ -344,18 +391,20 @@ def _sections_ahead(pool: Pool, found: Sections, drift: bool) -> tuple[float, fl
     """
     here, _, held, part, apart = found
     reach = part + pool.device.read_ahead
-    jump = startup(pool, apart - part)
-    if part == held and drift:
-        flights = min((here - 1) / 2, 1 + here * held / reach)
-        return startup(pool, here * held), here * held + flights * pool.device.read_ahead, False
-    if part == held:
-        more = math.ceil((here - 1) * held / reach)
-        return 0.0, held + more * reach, here > 1
-    if held < pool.device.read_ahead:
-        more = min(math.ceil(here * held / reach), round((held / part - 1) * here))
-        return (here - 1) * jump, here * part + more * reach, True
-    more = here * math.ceil((held - part) / reach)
-    return (here - 1 + (more if here > 1 else 0)) * jump, here * part + more * reach, False
+    jump = startups(pool, apart - part)
+    whole, small = part == held, held < pool.device.read_ahead
+    more = here * np.ceil((held - part) / reach)
+    waits = (here - 1 + np.where(here > 1, more, 0.0)) * jump
+    of_small = np.minimum(np.ceil(here * held / reach), np.round((held / part - 1) * here))
+    waits, more = np.where(small, ((here - 1) * jump, of_small), (waits, more))
+    moved, follows = here * part + more * reach, small
+    if drift:
+        flights = np.minimum((here - 1) / 2, 1 + here * held / reach)
+        alone = startups(pool, here * held), here * held + flights * pool.device.read_ahead, np.zeros(len(here))
+    else:
+        alone = np.zeros(len(here)), held + np.ceil((here - 1) * held / reach) * reach, here > 1
+    waits, moved, follows = np.where(whole, alone, (waits, moved, follows))
+    return waits, moved, follows
 
 
 def offsets(loops: Sequence[Loop]) -> Int64Array:
@@ -427,9 +476,9 @@ def _start_ups(cluster: Cluster, op: Op, parts: Parts, drift: bool) -> FloatArra
     return np.asarray(np.maximum(waits - hidden, 0.0) + (strips - 1) * further)
 
 
-def _left(pool: Pool, op: Op, written: float) -> float:
+def _left(pool: Pool, op: Op, written: Numbers) -> Numbers:
     """The share of so many bytes that a device has written when memory has the rest."""
-    return max(0.0, 1 - pool.device.memory / written) if op == "write" and pool.device.memory else 1.0
+    return np.maximum(0.0, 1 - pool.device.memory / written) if op == "write" and pool.device.memory else 1.0
 
 
 def _on_servers(edges: Int64Array, cluster: Cluster) -> Int64Array:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup, windows
-from pdla.layouts.cost import busiest, in_rounds, side_by_side
+from pdla.layouts.cost import busiest
 from pdla.layouts.devices import handling, seconds_per_byte, startup
+from pdla.layouts.pending import Pending
 from pdla.layouts.seen import Seen, striped
 from pdla.model import Cluster, Cost, Layout, Loop, Pool
 from pdla.units import MiB
@@ -18,10 +19,10 @@ PAGE = 4096
 BATCH, SHARE_GRAIN = 16 * MiB, MiB
 """Of the library's write-back: the bytes that a rank moves at a time, and what a rank's share is a multiple of."""
 
-NOTHING = Cost(0.0, 0.0, 0.0, 0.0)
+NOTHING = Pending.fixed(Cost(0.0, 0.0, 0.0, 0.0))
 
 
-def flushed(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int, per_node: int) -> Cost:
+def flushed(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int, per_node: int) -> Pending:
     """The original, from nodes that keep what ``per_node`` ranks write and flush it in the order of the file.
 
     Bytes that touch are then one request, whatever rank of the node wrote them, of at most what a node
@@ -30,10 +31,10 @@ def flushed(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: 
     nodes, own = split(pattern.ranks, per_node)
     first, in_order, run = _runs(pattern.start, (*rounds, *own), length)
     apart, run = cut(in_order, run, cluster.client_read_ahead or run)
-    return side_by_side(striped(cluster, "write", first, apart, nodes, run, 1)._replace(waits=False), cluster)
+    return Pending.aside(striped(cluster, "write", first, apart, nodes, run, 1)._replace(waits=False))
 
 
-def read_by_nodes(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int) -> Cost:
+def read_by_nodes(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int) -> Pending:
     """The original, read by ranks through the page caches of their nodes.
 
     If what the ranks of a node read adjoins, for longer than a page cache reads ahead, it is read once, in
@@ -43,12 +44,12 @@ def read_by_nodes(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], le
     nodes, own = split(pattern.ranks, per_node)
     first, in_order, run = _runs(pattern.start, (*rounds, *own), length)
     if not ahead or run <= max(ahead, length):
-        return side_by_side(striped(cluster, "read", pattern.start, rounds, pattern.ranks, length, per_node), cluster)
+        return Pending.aside(striped(cluster, "read", pattern.start, rounds, pattern.ranks, length, per_node))
     apart, run = cut(in_order, run, ahead)
-    return side_by_side(striped(cluster, "read", first, apart, nodes, run, 1), cluster)
+    return Pending.aside(striped(cluster, "read", first, apart, nodes, run, 1))
 
 
-def pages_read(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int) -> Cost:
+def pages_read(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int) -> Pending:
     """The cost of whole pages in memory: a page that is written in part is read first.
 
     That is one page for every piece, unless all pieces are whole pages: the page at an end is also
@@ -57,21 +58,21 @@ def pages_read(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], lengt
     return _pages_read(cluster, pattern.start, rounds, pattern.ranks, length)
 
 
-def _pages_read(cluster: Cluster, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int) -> Cost:
+def _pages_read(cluster: Cluster, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int) -> Pending:
     if not any(number % PAGE for number in (start, length, *(loop.stride for loop in (*rounds, *clients)))):
         return NOTHING
     per_node = cluster.per_node(count(clients))
-    return side_by_side(striped(cluster, "read", start // PAGE * PAGE, rounds, clients, PAGE, per_node), cluster)
+    return Pending.aside(striped(cluster, "read", start // PAGE * PAGE, rounds, clients, PAGE, per_node))
 
 
 def write_back_cost(
-    writing: Cost,
+    writing: Pending,
     pattern: Pattern,
     size: int,
     cluster: Cluster,
     layout: Layout,
     waited: float | None,
-) -> Cost:
+) -> Pending:
     """The cost of a replica that is written in ``writing`` and whose write-back all ranks do together.
 
     Without ``waited`` the write-back comes before the file is closed. What one node keeps is then
@@ -89,7 +90,7 @@ def write_back_cost(
     return writing + share * back
 
 
-def _read_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
+def _read_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Pending:
     """Each rank reads its share of the file from the replica, a batch at a time: of each section what is in its share.
 
     All ranks wait for one another after every batch. If a single batch has everything, an elevator reads
@@ -128,15 +129,15 @@ def _read_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) ->
             handling=handling(cluster, kind, ranks),
             channels=kind.device.channels,
         )
-        cost = in_rounds(seen, cluster)
+        cost = Pending.rounds(seen)
         if kind.device.memory:
             written = pattern.call_bytes / min(servers, 1 + pattern.call_bytes * servers / cycle)
-            cost += Cost(0.0, 0.0, back, written * seconds_per_byte(kind, "write"))
+            cost += Pending.fixed(Cost(0.0, 0.0, back, written * seconds_per_byte(kind, "write")))
         costs.append(cost)
-    return max(costs, key=lambda cost: cost.total)
+    return Pending.slowest(costs)
 
 
-def _home(pattern: Pattern, size: int, cluster: Cluster) -> Cost:
+def _home(pattern: Pattern, size: int, cluster: Cluster) -> Pending:
     """Each rank writes its share to the original in the file's order; pieces of a batch that touch are one request.
 
     All ranks wait for one another after every request, or write to the pages of their nodes.
@@ -151,10 +152,10 @@ def _home(pattern: Pattern, size: int, cluster: Cluster) -> Cost:
     _, inner, _ = windows(apart, run, share)
     per_node = min(cluster.per_node(pattern.processes), ranks)
 
-    def of(clients: int, times: float) -> Cost:
+    def of(clients: int, times: float) -> Pending:
         """So many of the first ranks, for this part of their rounds."""
-        return times * in_rounds(
-            striped(cluster, "write", first, inner, (Loop(share, clients),), run, per_node, drift=False), cluster
+        return times * Pending.rounds(
+            striped(cluster, "write", first, inner, (Loop(share, clients),), run, per_node, drift=False)
         )
 
     # The last rank's share is smaller.
@@ -187,7 +188,7 @@ def _runs(start: int, loops: Sequence[Loop], length: int) -> tuple[int, tuple[Lo
     return start + sum(min(stride, 0) * (times - 1) for stride, times in loops), *runs(in_file_order(loops), length)
 
 
-def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
+def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Pending:
     """A replica, from nodes that keep what their ranks write and flush it in the order of the file."""
     pool, nodes = cluster.pool(layout.pool), _nodes(pattern, cluster)
     here = busiest(pattern.sections, layout.groups)
@@ -195,11 +196,13 @@ def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Lay
     sections = (Loop(layout.section, here),)
     order = (*sections, *apart) if nodes == 1 else (*apart, *sections)
     requests = here * count(apart)
-    return Cost(
-        connect=requests * cluster.connect_seconds,
-        network=size / nodes * cluster.network_seconds_per_byte,
-        startup=max(total_startup(part, "write", order, run, len(layout.strips)) for part in pool.parts or (pool,)),
-        transfer=here * layout.section * _slowest(pool, layout),
+    return Pending.fixed(
+        Cost(
+            connect=requests * cluster.connect_seconds,
+            network=size / nodes * cluster.network_seconds_per_byte,
+            startup=max(total_startup(part, "write", order, run, len(layout.strips)) for part in pool.parts or (pool,)),
+            transfer=here * layout.section * _slowest(pool, layout),
+        )
     )
 
 

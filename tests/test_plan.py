@@ -21,7 +21,7 @@ from pdla.analyzers.dependence import RAW, WAR, WAW
 from pdla.analyzers.phases import WritePhase
 from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
-from pdla.layouts.candidates import Costed, candidates
+from pdla.layouts.candidates import Asked, Costed, candidates
 from pdla.layouts.capacity import room, spaces
 from pdla.layouts.config import load_cluster
 from pdla.layouts.striping import component_sizes
@@ -352,19 +352,22 @@ def test_signatures_of_one_shape_are_costed_once_and_alike(signature, cluster, c
     known = Costed(cluster, *spaces)
     apart = math.lcm(cluster.home_strip * cluster.home_servers, 4 * KiB)
     later = replace(signature, file="/d/later", start=signature.start + cycles * apart, t_start=0.0)
-    found = known.candidates(signature, size, waited)
-    assert known.candidates(later, size, waited) is found
+    found, again, *others = known.candidates(
+        [
+            Asked(signature, size, waited),
+            Asked(later, size, waited),
+            Asked(replace(signature, start=signature.start + apart // 2), size, waited),
+            Asked(replace(signature, collective=not signature.collective), size, waited),
+            Asked(signature, size + 4096, waited),
+            Asked(signature, size, None),
+        ]
+    )
+    assert again is found and known.candidates([Asked(later, size, waited)]) == [found]
     assert (
         candidates(later, size, cluster, *spaces, waited)
         == found
         == candidates(signature, size, cluster, *spaces, waited)
     )
-    others = [
-        known.candidates(replace(signature, start=signature.start + apart // 2), size, waited),
-        known.candidates(replace(signature, collective=not signature.collective), size, waited),
-        known.candidates(signature, size + 4096, waited),
-        known.candidates(signature, size, None),
-    ]
     assert not any(one is found for one in others)
 
 

@@ -14,7 +14,7 @@ from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, UNSYNCED
 from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
-from pdla.layouts.candidates import Costed
+from pdla.layouts.candidates import Asked, Costed
 from pdla.layouts.capacity import room, space_of_each, summed
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal, take
 from pdla.layouts.striping import component_sizes
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SELECTIONS: Mapping[str, Choose] = {"optimal": choose_optimal, "greedy": choose_greedy}
 """How space is shared out if there is not enough for all; the first one is the default."""
+
+AT_ONCE = 2000
+"""Patterns whose costs are predicted together: most arrays then stay in the processor's cache."""
 
 SELDOM = 100_000
 """New objects until Python looks for garbage."""
@@ -125,9 +128,9 @@ def make_plan(
     servers = cache(lambda name: space_of_each(cluster.pool(name)))
     spaces = cache(lambda layout, size: summed(servers(layout.pool), component_sizes(layout, size)))
     known = Costed(cluster, *chosen_policy.spaces(cluster))
-    costed = []
-    for pattern in patterns:
-        costed.append(_costed(pattern, known, limits.obstacle, phases))
+    costed: list[tuple[Candidate, ...]] = []
+    for first in range(0, len(patterns), AT_ONCE):
+        costed += _costed(patterns[first : first + AT_ONCE], known, limits.obstacle, phases)
         advance("costing", len(costed), len(patterns))
     if simulator:
         # Where most is at stake first: time may end.
@@ -192,16 +195,25 @@ class _Asked:
 
 
 def _costed(
-    pattern: _Pattern, known: Costed, obstacle: Obstacle, written: Mapping[str, Sequence[WritePhase]] | None
-) -> tuple[Candidate, ...]:
-    """The candidates of a pattern, with their costs; some are refused."""
-    size, waited = pattern.map.size, None if written is None else _opened_again(pattern.signature, written)
-    found, pool = known.candidates(pattern.signature, size, waited), known.cluster.pool
-    refusals = [
-        (pattern.obstacle or one.refused or obstacle(pool(one.space), one.layout, size)) if one.layout else ""
-        for one in found
+    patterns: Sequence[_Pattern],
+    known: Costed,
+    obstacle: Obstacle,
+    written: Mapping[str, Sequence[WritePhase]] | None,
+) -> Iterator[tuple[Candidate, ...]]:
+    """The candidates of each pattern, with their costs; some are refused."""
+    asked = [
+        Asked(one.signature, one.map.size, None if written is None else _opened_again(one.signature, written))
+        for one in patterns
     ]
-    return tuple(_refused(one, why) if why else one for one, why in zip(found, refusals, strict=True))
+    pool = known.cluster.pool
+    for pattern, found in zip(patterns, known.candidates(asked), strict=True):
+        refusals = [
+            (pattern.obstacle or one.refused or obstacle(pool(one.space), one.layout, pattern.map.size))
+            if one.layout
+            else ""
+            for one in found
+        ]
+        yield tuple(_refused(one, why) if why else one for one, why in zip(found, refusals, strict=True))
 
 
 def _ask(
