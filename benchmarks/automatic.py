@@ -10,23 +10,14 @@ the native one, with the policy that it had, and adds rows to build/bench.json. 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import INDEPENDENT
-from benchmarks.chosen import add_measured, is_chosen, list_chosen, options_of
-from benchmarks.cleanup import workspace
-from benchmarks.contestants import compile_programs
-from benchmarks.processes import end_on_signals
 from benchmarks.results import row
-from benchmarks.schemes import TIMES, jobs, with_device
-from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
-from benchmarks.ssd_cache_runs import LEARNED, Experiment, Job, hpio, make_usual
-from benchmarks.throttled import obstacle
-from pdla.units import KiB
+from benchmarks.schemes import run_all
+from benchmarks.seeking import SeekingDisks
+from benchmarks.ssd_cache_runs import LEARNED, Experiment, Job, make_usual
 
 LEAST = 0.97
 """Of the native rate: no run may be slower."""
@@ -53,35 +44,5 @@ def measure(storage: SeekingDisks, job: Job, op: str, rounds: int, programs: Pat
     return rows
 
 
-def main() -> None:
-    """The command line; exit code 1 if something failed, after everything else was measured."""
-    options = options_of(__doc__, 16, "a file that is written")
-    made: Callable[[int], list[Job]] = (lambda amount: [hpio(amount, 4 * KiB)]) if options.smoke else jobs
-    found = {
-        f"{job.title}, {op}": (job, op)
-        for op, times in TIMES.items()
-        for job in made(times * options.amount)
-        if is_chosen(f"{job.title}, {op}", options)
-    }
-    list_chosen(found, options)
-    if why := seeking_obstacle() or obstacle():
-        sys.stdout.write(f"skipped: {why}\n")
-        return
-    end_on_signals()
-    failed: list[str] = []
-    with workspace(options.directory) as scratch:
-        compile_programs(scratch, {job.programs[0].program for job, _ in found.values()})
-        size = max(2 * job.bytes for job, _ in found.values())
-        disks, work = scratch / "disks", scratch / "work"
-        disks.mkdir()
-        with seeking_disks(disks, size) as storage, with_device(storage, disks, size):
-            make_usual(storage)
-            for title, (job, op) in found.items():
-                measured = partial(measure, storage, job, op, options.rounds, scratch)
-                add_measured("automatic", f"{'smoke ' * options.smoke}{title}", measured, work, failed)
-    if failed:
-        sys.exit(f"not measured: {'; '.join(failed)}")
-
-
 if __name__ == "__main__":
-    main()
+    run_all(__doc__, "automatic", make_usual, measure)

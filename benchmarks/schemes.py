@@ -32,10 +32,12 @@ from benchmarks.schemes_simulated import EARLIER, SIMULATED, simulated
 from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
 from benchmarks.simulator_accuracy import in_order
 from benchmarks.ssd_cache_runs import WRITTEN, Experiment, Job, hpio, ior, make_synchronous, tiles
-from benchmarks.storage import capacity, limited
+from benchmarks.storage import Storage, capacity, limited
 from benchmarks.throttled import SSD, obstacle, throttled_disk
 from pdla.units import KiB, MiB
 
+Measure = Callable[[SeekingDisks, Job, str, int, Path, Path], list[dict[str, Any]]]
+"""Rows of a job that reads or writes, in so many rounds, with the compiled programs and an empty directory."""
 POLICIES = {"S4D-Cache": "s4d", "iBridge": "ibridge", "LiU": "liu", "E10": "e10"}
 ERROR, IN_ORDER = 0.2, 0.95
 TIMES = {"read": 4, "write": 1}
@@ -130,9 +132,10 @@ def with_device(storage: SeekingDisks, scratch: Path, size: int) -> Iterator[Non
         yield
 
 
-def main() -> None:
-    """The command line; exit code 1 if something failed, after everything else was measured."""
-    options = options_of(__doc__, 16, "a file that is written")
+def run_all(doc: str | None, kind: str, describe: Callable[[Storage], None], one: Measure) -> None:
+    """The command line of a benchmark that measures each of these programs on disks that seek: rows named after its
+    ``kind``. Exit code 1 if something failed, after everything else was measured."""
+    options = options_of(doc, 16, "a file that is written")
     made: Callable[[int], list[Job]] = (lambda amount: [hpio(amount, 4 * KiB)]) if options.smoke else jobs
     found = {
         f"{job.title}, {op}": (job, op)
@@ -152,13 +155,13 @@ def main() -> None:
         disks, work = scratch / "disks", scratch / "work"
         disks.mkdir()
         with seeking_disks(disks, size) as storage, with_device(storage, disks, size):
-            make_synchronous(storage)
+            describe(storage)
             for title, (job, op) in found.items():
-                measured = partial(measure, storage, job, op, options.rounds, scratch)
-                add_measured("schemes", f"{'smoke ' * options.smoke}{title}", measured, work, failed)
+                measured = partial(one, storage, job, op, options.rounds, scratch)
+                add_measured(kind, f"{'smoke ' * options.smoke}{title}", measured, work, failed)
     if failed:
         sys.exit(f"not measured: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":
-    main()
+    run_all(__doc__, "schemes", make_synchronous, measure)
