@@ -147,6 +147,21 @@ def test_the_forecast_of_a_group_is_that_of_its_files_alone(tmp_path: Path) -> N
     assert part_of(trace, planned, OTHERS, ALL) == (trace, planned)
 
 
+def test_groups_share_the_room_of_a_pool_by_their_bytes(tmp_path: Path) -> None:
+    """What one is forecast to save does not count on room that the others use."""
+    cluster = load_cluster(described(tmp_path))
+    alone = at_random()
+    size = int(alone.records["length"].sum())
+    pools = tuple(replace(one, capacity=size) if one.kind == "ssd" else one for one in cluster.pools)
+    small = replace(cluster, pools=pools)
+    groups = ("/scratch/a", "/scratch/b", "/scratch/c", "/scratch/d")
+    trace = one_after_another(**{Path(one).name: alone for one in groups})
+    planned = plan(trace, small, hypothetical=True)
+    for group in groups:
+        _, for_it = part_of(trace, planned, group, groups)
+        assert [one.capacity for one in for_it.cluster.pools if one.kind == "ssd"] == [size // 4]
+
+
 # ---- what is chosen for each -----------------------------------------------------------------------------------------
 
 A, B = "/scratch/a.[0-9]*", "/scratch/b"

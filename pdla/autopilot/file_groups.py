@@ -71,13 +71,21 @@ def seconds_of(trace: Trace, groups: Sequence[str]) -> dict[str, float]:
 
 
 def part_of(trace: Trace, plan: Plan, group: str, groups: Sequence[str]) -> tuple[Trace, Plan]:
-    """The calls on the files of a group, and what is planned for these."""
+    """The calls on the files of a group, and what is planned for these.
+
+    Other groups may have policies at the same time: of the room in a pool this one has its share by bytes.
+    """
     if tuple(groups) == ALL:
         return trace, plan
-    own = trace.records["file"].isin(_numbers(trace, groups).get(group, []))
+    records = trace.records
+    own = records["file"].isin(_numbers(trace, groups).get(group, []))
     patterns = tuple(one for one in plan.patterns if group_of(one.signature.file, groups) == group)
-    part = replace(trace, records=trace.records[own].reset_index(drop=True), posix=trace.posix.iloc[:0])
-    return part, replace(plan, patterns=patterns)
+    part = replace(trace, records=records[own].reset_index(drop=True), posix=trace.posix.iloc[:0])
+    share = part.records["length"].sum() / max(records["length"].sum(), 1)
+    pools = tuple(
+        one if one.capacity is None else replace(one, capacity=int(share * one.capacity)) for one in plan.cluster.pools
+    )
+    return part, replace(plan, patterns=patterns, cluster=replace(plan.cluster, pools=pools))
 
 
 def _numbers(trace: Trace, groups: Sequence[str]) -> dict[str, list[int]]:
