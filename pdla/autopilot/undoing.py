@@ -108,19 +108,6 @@ def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     return len(replicas)
 
 
-def find_application(catalog: Catalog, which: str) -> AutopilotApplication:
-    """The user's application with this number or name.
-
-    Raises:
-        PdlaError: there is none.
-    """
-    found = catalog.autopilot.applications(this_user())
-    for one in found:
-        if which in (str(one.id), one.name):
-            return one
-    raise PdlaError(f"there is no application {which!r} (pdla applications lists them)")
-
-
 def pause() -> None:
     """From now on nothing is recorded, learned and built."""
     spool.made_directory()

@@ -189,6 +189,17 @@ class Autopilot(Section):
                 for number, name, runs, last in session.execute(query)
             ]
 
+    def find(self, owner: str, which: str) -> AutopilotApplication:
+        """The user's application with this number or name.
+
+        Raises:
+            PdlaError: there is none.
+        """
+        for one in self.applications(owner):
+            if which in (str(one.id), one.name):
+                return one
+        raise PdlaError(f"there is no application {which!r} (pdla applications lists them)")
+
     @again
     def learn(
         self, application: int, name: str, time: datetime, facts: RunFacts, owner: str, decisions: Sequence[Decision]

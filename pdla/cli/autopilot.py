@@ -83,13 +83,12 @@ def history(which: str | None, files: bool, plot: Path | None, as_json: bool) ->
         raise click.UsageError("Which application? pdla applications lists them (or --files for the files of all)")
     from pdla.autopilot.judging import Judge
     from pdla.autopilot.names import this_user
-    from pdla.autopilot.undoing import find_application
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import history_picture, history_text
 
     start_in_background()
     catalog = open_catalog()
-    application = find_application(catalog, which)
+    application = catalog.autopilot.find(this_user(), which)
     runs = catalog.autopilot.runs(application.id)
     factors = Judge(catalog, this_user()).factors
     if plot is not None:
@@ -112,13 +111,12 @@ def history(which: str | None, files: bool, plot: Path | None, as_json: bool) ->
 def _show_files(which: str | None, as_json: bool) -> None:
     from pdla.autopilot.chains import chains
     from pdla.autopilot.names import this_user
-    from pdla.autopilot.undoing import find_application
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import chains_text
 
     start_in_background()
     catalog = open_catalog()
-    only = find_application(catalog, which).id if which else None
+    only = catalog.autopilot.find(this_user(), which).id if which else None
     names = {one.id: one.name for one in catalog.autopilot.applications(this_user())}
     found = [
         one
@@ -152,13 +150,12 @@ def _show_files(which: str | None, as_json: bool) -> None:
 def log(which: str | None, last: int, as_json: bool) -> None:
     """Show everything that the autopilot did, and why, with the command that undoes it."""
     from pdla.autopilot.names import this_user
-    from pdla.autopilot.undoing import find_application
     from pdla.catalog import open_catalog
     from pdla.report.autopilot import log_text
 
     start_in_background()
     catalog = open_catalog()
-    application = find_application(catalog, which).id if which else None
+    application = catalog.autopilot.find(this_user(), which).id if which else None
     decisions = catalog.autopilot.decisions(this_user(), application=application, last=last)
     if as_json:
         print_json({"decisions": [_decision_json(one) for one in decisions]})
@@ -186,12 +183,12 @@ def undo(number: int, as_json: bool) -> None:
 @json_option
 def forget(which: str, as_json: bool) -> None:
     """Forget an application: its runs, its patterns, and the replicas that no other application has."""
-    from pdla.autopilot.undoing import find_application
+    from pdla.autopilot.names import this_user
     from pdla.autopilot.undoing import forget as forget_all
     from pdla.catalog import open_catalog
 
     catalog = open_catalog()
-    application = find_application(catalog, which)
+    application = catalog.autopilot.find(this_user(), which)
     removed = forget_all(catalog, application)
     if as_json:
         print_json({"forgotten": application.id, "name": application.name, "replicas": removed})

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 from pdla.errors import ConfigError
 from pdla.layouts.plugins import backend_class as registered
 from pdla.model import Layout, Plan, Pool
-from pdla.policies.base import Obstacle
 from pdla.replicator.backends.base import Backend
 
 if TYPE_CHECKING:
     from pdla.catalog import Component
+    from pdla.policies.base import Obstacle
 
 
 def backend_class(name: str) -> type[Backend]:
