@@ -382,6 +382,8 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 
 static void watch(struct writer *writer)
 {
+    for (uint32_t i = 0; i < writer->target->replica_count; i++)
+        writer->share += target_replica(writer, i)->size / writer->ranks;
     if (writer->deferred != NULL)
         writer->watched = mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
     else if (writer->cache == NULL)

@@ -635,6 +635,7 @@ int make_durable_together(struct file_handle *handle)
     pthread_mutex_lock(&writer->mutex);
     bool any = journal_count(&writer->journal) > 0;
     const int unsynced = any ? sync_replicas(writer) : 0;
+    writer->ahead = 0;
     error = error != 0 ? error : unsynced;
     if (any && error == 0)
         error = sync_journal(writer);

@@ -279,6 +279,16 @@ static int note(struct writer *writer, const struct view_range *range)
     return error;
 }
 
+/* So many more bytes are in the replicas of a lease: now and then their devices begin with what they got.
+ * RATIONALE: what a program writes again and again is not written to devices each time. */
+static void write_ahead(struct writer *writer, int64_t bytes)
+{
+    const int64_t before = writer->ahead;
+    writer->ahead += bytes;
+    if (writer->watched && writer->ahead <= writer->share && writer->ahead / AHEAD > before / AHEAD)
+        mover_wake();
+}
+
 /* Writes the bytes of a call to its replicas. 0 or an errno. */
 static int deliver(const struct io_call *call, const struct prepared_write *write, uint64_t *requests)
 {
@@ -298,10 +308,7 @@ static int deliver(const struct io_call *call, const struct prepared_write *writ
     peers_unlock(writer);
     replicas_write_end(call->handle);
     *requests = delivery_free(&delivery);
-    if (writer->watched && (writer->ahead += write->range.bytes) >= AHEAD) {
-        writer->ahead = 0;
-        mover_wake();
-    }
+    write_ahead(writer, write->range.bytes);
     return error;
 }
 

@@ -32,7 +32,7 @@ struct writer {
     struct write_stats *written;
     struct file_handle *handle; /* of the open file */
     bool lease;
-    int64_t ahead;        /* of a lease: bytes that were written since devices last began with what they got */
+    int64_t share;        /* of a lease: this rank's of the replicas' bytes */
     const char *why_not;  /* atomic; why this process redirects no more writes: a literal */
     bool opened_again;    /* this process has the file open in another way, too */
     int fd;               /* of the original */
@@ -50,6 +50,7 @@ struct writer {
     struct peers *peers;  /* NULL: there are no other ranks on the node */
     struct intent *intent; /* in recovery, which has no journal of its own; NULL: the journal serves instead */
     int64_t low, high;    /* bytes of the original that contain all entries of the journal */
+    int64_t ahead;        /* of a lease: bytes that were written since the last ones were durable */
     int error;            /* errno of the first failed write-back; there is no second attempt */
     struct writer *next;  /* of this process */
 };
