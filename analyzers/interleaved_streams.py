@@ -7,12 +7,13 @@ repeated at a stride. None of these is one nest, but each of their streams is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
 from pdla.analyzers.linear_growth import FEWEST
+from pdla.analyzers.pattern_items import numbered, runs_of, sorted_by
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.analyzers.templates import Nests, match_shapes
 from pdla.model import Int64Array
@@ -51,17 +52,14 @@ def weave(near: Nests, sequence: Int64Array) -> Woven:
             break
         lanes = woven.lane * (LONGEST + 1) + turn
         woven = Woven(woven.nest, woven.start, woven.shape, woven.sequence, lanes)
-        woven = _combined(woven, np.argsort(head, kind="stable"), (head,), near.shapes)
-        order = np.arange(len(woven.start))
-        woven = _combined(woven, order, (woven.sequence, woven.lane), near.shapes)
+        woven = _combined(woven, head, near.shapes)
+        woven = _combined(woven, numbered(woven.sequence, woven.lane), near.shapes)
     kind = woven.shape
     if woven.lane.any():
         lanes = np.unique(woven.lane, return_inverse=True)[1] * len(near.shapes.child)
         kind = np.unique(lanes + kind, return_inverse=True)[1]
-    # A single number for all keys, mostly in order already: sorted in a fraction of the time that
-    # several would take.
     key = woven.sequence * (kind.max(initial=0) + 1) + kind
-    found = _combined(replace(woven, nest=np.arange(len(key))), np.argsort(key, kind="stable"), (key,), near.shapes)
+    found = _combined(replace(woven, nest=np.arange(len(key))), key, near.shapes)
     lane = found.lane
     if len(lane) < len(key):
         # What was combined has nests of other kinds between its parts.
@@ -81,10 +79,8 @@ def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
     """
     total = len(woven.start)
     head, turn = np.arange(total, dtype=np.int64), np.zeros(total, np.int64)
-    for turns, lag in product((3, FEWEST), range(2, LONGEST + 1)):
-        if total < turns * lag:
-            continue
-        again = _again(woven, shapes, turn == 0, lag, turns)
+    for turns, lag, even in _even(woven.start):
+        again = _again(woven, shapes, even, turn == 0, lag, turns)
         edges = np.diff(again.astype(np.int8), prepend=0, append=0)
         low, high = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0) + (turns - 1) * lag
         if not len(low):
@@ -100,13 +96,28 @@ def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
     return head, turn
 
 
-def _again(woven: Woven, shapes: Shapes, free: BoolArray, lag: int, turns: int) -> BoolArray:
-    """Which nests are free together with those at the next ``turns - 1`` multiples of ``lag`` and change linearly from
-    one to the next; with 3 turns only their place changes, in equal steps."""
-    bend = _lagged(woven.start, lag, turns - 1)
-    again: BoolArray = bend == 0
-    if np.count_nonzero(again) < lag:
-        return np.zeros(len(again), np.bool_)
+def _even(start: Int64Array) -> Iterator[tuple[int, int, BoolArray]]:
+    """(turns, lag, which nests begin ``turns`` in equal steps, or in steps that grow equally, each ``lag`` places on).
+
+    Steps grow in FEWEST turns. Lags with fewer such nests than places are left out: they have no cycle.
+    """
+    growing = []
+    for lag in range(2, LONGEST + 1):
+        steps = _lagged(start, lag, 1)
+        even = steps[lag:] == steps[:-lag]
+        if np.count_nonzero(even) >= lag:
+            yield 3, lag, even
+        bend = _lagged(steps, lag, FEWEST - 3)
+        even = bend[lag:] == bend[:-lag]
+        if np.count_nonzero(even) >= lag:
+            growing.append((FEWEST, lag, even))
+    yield from growing
+
+
+def _again(woven: Woven, shapes: Shapes, even: BoolArray, free: BoolArray, lag: int, turns: int) -> BoolArray:
+    """Which ``even`` nests are free together with those at the next ``turns - 1`` multiples of ``lag`` and change
+    linearly from one to the next; with 3 turns only their place changes, in equal steps."""
+    again = even.copy()
     kind = (woven.shape,) if turns == 3 else (shapes.family[woven.shape],)
     for key in (woven.sequence, woven.lane, *kind):
         again &= _all_along(key[lag:] == key[:-lag], lag, turns - 1)
@@ -133,23 +144,23 @@ def _all_along(flags: BoolArray, lag: int, times: int) -> BoolArray:
     return all_along
 
 
-def _combined(woven: Woven, order: Int64Array, keys: tuple[Int64Array, ...], shapes: Shapes) -> Woven:
-    """Take the nests in this order, combine those with equal keys, and put the result in the order of first access."""
-    begins = np.zeros(len(order), np.bool_)
-    for key in keys:
-        begins[1:] |= np.diff(key[order]) != 0
+def _combined(woven: Woven, key: Int64Array, shapes: Shapes) -> Woven:
+    """Combine the nests that have equal keys, and put the result in the order of first access."""
+    order = sorted_by(key)
     # Any two accesses of one length would be a pair here, wherever they are: lone pairs mean
     # nothing.
-    found = match_shapes(woven.start[order], woven.shape[order], np.cumsum(begins), shapes, lone_pairs=False)
-    first = order[found.first]
+    found = match_shapes(woven.start[order], woven.shape[order], key[order], shapes, lone_pairs=False)
+    if len(found) == len(key):
+        return woven
+    of_old = np.empty(len(key), np.int64)
+    of_old[order] = runs_of(found.first, len(key))
+    first = np.arange(len(key))[order][found.first]
     by_first = np.argsort(first, kind="stable")
     place = np.empty_like(by_first)
     place[by_first] = np.arange(len(by_first))
-    of_old = np.empty(len(order), np.int64)
-    of_old[order] = np.repeat(place, np.diff(np.append(found.first, len(order))))
     first = first[by_first]
     return Woven(
-        of_old[woven.nest],
+        place[of_old][woven.nest],
         found.start[by_first],
         found.shape[by_first],
         woven.sequence[first],

@@ -72,11 +72,14 @@ class _Runs:
 
 
 def covered(total: int, low: Int64Array, count: Int64Array) -> BoolArray:
-    """Which of ``total`` items are in these runs of items."""
-    edges = np.zeros(total + 1, np.int64)
+    """Which of ``total`` items are in these runs of items, which do not overlap."""
+    many = count.sum()
+    if many in (0, total):
+        return np.full(total, many > 0)
+    edges = np.zeros(total + 1, np.int8)
     edges[low] += 1
     edges[low + count] -= 1
-    inside: BoolArray = np.cumsum(edges[:-1]) > 0
+    inside: BoolArray = np.cumsum(edges[:-1], dtype=np.int8) > 0
     return inside
 
 
@@ -122,8 +125,9 @@ def _linear(level: Level, shapes: Shapes) -> _Runs:
     possible |= loop[:-2] & loop[1:-1] & loop[2:]
     possible &= free[:-2] & free[1:-1] & free[2:]
     at = np.flatnonzero(possible)
-    family = shapes.family[shape]
-    at = at[(group[at] == group[at + 2]) & (family[at] == family[at + 1]) & (family[at] == family[at + 2])]
+    at = at[group[at] == group[at + 2]]
+    one, other, third = (shapes.family[shape[at + place]] for place in range(3))
+    at = at[(one == other) & (one == third)]
     (longer, longer_too), (more, more_too) = (
         (of_shape[shape[at + 1]] - of_shape[shape[at]], of_shape[shape[at + 2]] - of_shape[shape[at + 1]])
         for of_shape in (shapes.length, shapes.count)
@@ -163,7 +167,9 @@ def _two_rows(level: Level, shapes: Shapes, runs: _Runs) -> _Runs:
     """
     start, shape, group, free = level
     total = len(start)
-    loop = (shape >= shapes.singles) & free & ~covered(total, runs.low, runs.high - runs.low)
+    loop = (shape >= shapes.singles) & free
+    if loop.any():
+        loop &= ~covered(total, runs.low, runs.high - runs.low)
     at = np.flatnonzero(loop[1:] & loop[:-1])
     count, other = shapes.count[shape[at]], shapes.count[shape[at + 1]]
     more = other - count
@@ -224,10 +230,12 @@ def _take_short_rows(runs: _Runs, level: Level, shapes: Shapes) -> None:
 
 def continued_growing(
     start: Int64Array, shape: Int64Array, group: Int64Array, shapes: Shapes
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+) -> tuple[Int64Array, Int64Array, Int64Array | slice]:
     """(start, shape, head) of neighbours combined into one growing loop: its parts, and rows before and after it."""
+    if not shapes.grows.any():
+        return start, shape, slice(None)
     heads = np.arange(len(start))
-    while shapes.growth.any() and (grows := (shapes.growth != 0).any(axis=0)[shape]).any():
+    while (grows := shapes.grows[shape]).any():
         one, other, step = shape[:-1], shape[1:], np.diff(start)
         reach = shapes.count[one]
         bend = shapes.growth[0, one]

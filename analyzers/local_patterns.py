@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from pdla.analyzers.matching import final_nests, near, pieces, woven
-from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, spread, united
+from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, heads_of, items_of, joined, spread, united
 from pdla.analyzers.scattered_streams import gather
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Op
@@ -167,7 +167,7 @@ class _Rank:
         """Combine the nests since the last time, and drop the fragments."""
         items = joined(self._fresh)
         rows, of = woven(items)
-        nests, _, piece = pieces(items, of, rows)
+        nests, piece = pieces(items, of, rows)
         self._woven.append(_born(nests, items, piece, self._ancestry))
         self._fresh = []
         items = joined(self._woven)
@@ -313,10 +313,11 @@ def _shares(rows: Items, strays: pd.DataFrame) -> tuple[Int64Array, FloatArray]:
         keys = pd.MultiIndex.from_arrays((rows.rank, rows.stream))
         before = strays.set_index(["rank", "stream"]).reindex(keys, fill_value=0)
         nests, requests, total = (before[name].to_numpy(np.int64, copy=True) for name in ("nests", "requests", "bytes"))
-    heads = np.flatnonzero(np.diff(rows.sequence, prepend=-1))
+    heads = heads_of(rows.sequence)
     present = rows.sequence[heads]
-    for column, values in ((nests, np.ones_like(size)), (requests, size), (total, nbytes)):
-        column[present] += np.add.reduceat(values, heads)
+    nests[present] += np.diff(np.append(heads, len(rows)))
+    requests[present] += np.add.reduceat(size, heads)
+    total[present] += np.add.reduceat(nbytes, heads)
     of = rows.sequence
     return nests[of], np.maximum(size / requests[of], nbytes / total[of])
 
@@ -332,14 +333,16 @@ def _strays(known: pd.DataFrame | None = None, rows: Items | None = None) -> pd.
         return pd.DataFrame({name: np.empty(0, np.int64) for name in ("rank", "stream", *_SUMS)})
     if not len(rows):
         return known
+    heads = heads_of(rows.sequence)
+    of = rows.sequence[heads]
     fresh = {
-        "rank": rows.rank[rows.sequence],
-        "stream": rows.stream[rows.sequence],
-        "nests": np.ones(len(rows), np.int64),
-        "requests": rows.size,
-        "bytes": rows.shapes.bytes[rows.shape],
-        "low": rows.tally.low,
-        "high": rows.tally.high,
+        "rank": rows.rank[of],
+        "stream": rows.stream[of],
+        "nests": np.diff(np.append(heads, len(rows))),
+        "requests": np.add.reduceat(rows.size, heads),
+        "bytes": np.add.reduceat(rows.shapes.bytes[rows.shape], heads),
+        "low": np.minimum.reduceat(rows.tally.low, heads),
+        "high": np.maximum.reduceat(rows.tally.high, heads),
     }
     return together(pd.concat((known, pd.DataFrame(fresh))))
 

@@ -38,19 +38,25 @@ class Tally:
 
     def total(self, heads: Int64Array) -> Tally:
         """The total of each group of neighbours; the groups begin at ``heads``. A call that continues counts once."""
-        tails = np.append(heads, len(self.calls))[1:] - 1
-        again = np.zeros(len(self.calls), np.int64)
-        again[1:] = self.first[1:] == self.last[:-1]
-        again[heads] = 0
-        return Tally(
-            np.add.reduceat(self.calls - again, heads),
-            self.first[heads],
-            self.last[tails],
-            np.minimum.reduceat(self.t_start, heads),
-            np.maximum.reduceat(self.t_end, heads),
-            np.minimum.reduceat(self.low, heads),
-            np.maximum.reduceat(self.high, heads),
-        )
+        number = np.diff(np.append(heads, len(self.calls)))
+        many = np.flatnonzero(number > 1)
+        if not len(many):
+            return self
+        at: Rows
+        total, inside, at = self.take(heads), self, slice(None)
+        if 2 * len(many) < len(heads):  # random accesses are mostly groups of one, of which the total is a copy
+            inside, at = self.take(spread(heads[many], number[many])), many
+            heads = np.cumsum(number[many]) - number[many]
+        again = np.zeros(len(inside.calls), np.bool_)
+        again[1:] = inside.first[1:] == inside.last[:-1]
+        again[heads] = False
+        total.calls[at] = np.add.reduceat(inside.calls - again, heads)
+        total.last[at] = inside.last[np.append(heads, len(inside.calls))[1:] - 1]
+        for least in ("t_start", "low"):
+            getattr(total, least)[at] = np.minimum.reduceat(getattr(inside, least), heads)
+        for most in ("t_end", "high"):
+            getattr(total, most)[at] = np.maximum.reduceat(getattr(inside, most), heads)
+        return total
 
     @classmethod
     def joined(cls, parts: Sequence[Tally]) -> Tally:
@@ -101,6 +107,8 @@ class Items:
 
     def take(self, rows: Rows) -> Items:
         """Some of the items."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)  # once, not for each column
         return replace(
             self,
             **{name: getattr(self, name)[rows] for name in ("sequence", "lane", "start", "shape", "bound")},
@@ -163,6 +171,24 @@ def sorted_by(*keys: Int64Array) -> Rows:
     return slice(None) if rising.all() else np.lexsort(keys)
 
 
+def heads_of(*keys: npt.NDArray[np.int64 | np.bool_]) -> Int64Array:
+    """Where runs of equal keys begin."""
+    begins = np.ones(len(keys[0]), np.bool_)
+    begins[1:] = keys[0][1:] != keys[0][:-1]
+    for key in keys[1:]:
+        begins[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(begins)
+
+
+def runs_of(heads: Int64Array, total: int) -> Int64Array:
+    """For each of so many items the number of its run; runs begin at ``heads``."""
+    if 4 * len(heads) < total:
+        return np.repeat(np.arange(len(heads)), np.diff(np.append(heads, total)))
+    begins = np.zeros(total, np.bool_)
+    begins[heads] = True
+    return np.cumsum(begins) - 1
+
+
 def spread(start: Int64Array, count: Int64Array) -> Int64Array:
     """The indices [start, start + count) of each pair, one after the other."""
     ends = np.cumsum(count)
@@ -183,17 +209,15 @@ def items_of(block: Block, ancestry: Ancestry | None = None) -> Items:
     Raises:
         FormatError: a call touches bytes that cannot be in a file.
     """
-    stream = (block.file.astype(np.int64) * 2 + block.written) * 2 + block.collective
     rank = block.rank
-    begins = np.ones(len(rank), np.bool_)
-    begins[1:] = (stream[1:] != stream[:-1]) | (rank[1:] != rank[:-1])
-    heads = np.flatnonzero(begins)
+    heads = heads_of(rank, block.file, block.written, block.collective)
+    stream = (block.file[heads].astype(np.int64) * 2 + block.written[heads]) * 2 + block.collective[heads]
     items = len(block.offset)
     first = heads if block.of is None else np.searchsorted(block.of, heads)
     count = np.diff(np.append(first, items))
-    ranks, streams = rank[heads].astype(np.int64), stream[heads]
-    order = np.lexsort((streams, ranks))
-    ranks, streams, count = ranks[order], streams[order], count[order]
+    ranks = rank[heads].astype(np.int64)
+    order = np.lexsort((stream, ranks))
+    ranks, streams, count = ranks[order], stream[order], count[order]
     rows: Int64Array | slice = slice(None)
     if np.any(order[1:] < order[:-1]):
         rows = spread(first[order], count)
@@ -262,31 +286,21 @@ def joined(parts: Sequence[Items]) -> Items:
     if len(parts) == 1:
         return parts[0]
     shapes, numbers = united([(part.shapes, part.shape) for part in parts])
-    rank, stream, lane, start, bound, place = (
-        np.concatenate(columns)
-        for columns in zip(
-            *(
-                (
-                    part.rank[part.sequence],
-                    part.stream[part.sequence],
-                    part.lane,
-                    part.start,
-                    part.bound,
-                    part.place,
-                )
-                for part in parts
-            ),
-            strict=True,
-        )
+    lane, start, bound, place = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("lane", "start", "bound", "place")
     )
-    order = sorted_by(lane, stream, rank)
-    rank, stream = rank[order], stream[order]
-    sequence = numbered(rank, stream)
-    heads = np.flatnonzero(np.diff(sequence, prepend=-1))
+    keys = np.concatenate([np.stack((part.rank, part.stream)) for part in parts], axis=1)
+    keys, of_part = np.unique(keys, axis=1, return_inverse=True)
+    numbers_of = np.split(of_part.ravel(), np.cumsum([len(part.rank) for part in parts])[:-1])
+    sequence = np.concatenate([number[part.sequence] for number, part in zip(numbers_of, parts, strict=True)])
+    order = sorted_by(lane, sequence) if lane.any() else sorted_by(sequence)
+    sequence = sequence[order]
+    present = sequence[heads_of(sequence)]
+    if len(present) < keys.shape[1]:
+        sequence = np.searchsorted(present, sequence)
     tally = Tally.joined([part.tally for part in parts])
-    found = Items(
-        rank[heads], stream[heads], sequence, lane, start, np.concatenate(numbers), shapes, tally, bound, place
-    )
+    rank, stream = keys[:, present]
+    found = Items(rank, stream, sequence, lane, start, np.concatenate(numbers), shapes, tally, bound, place)
     return replace(found.take(order), sequence=sequence)
 
 
@@ -304,7 +318,7 @@ def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int
     for level in range(1, max((int(depth.max(initial=0)) for depth in depths), default=0) + 1):
         for grows in (False, True):
             chosen = [
-                np.flatnonzero((depth == level) & (shapes.growth.any(axis=0) == grows))
+                np.flatnonzero((depth == level) & (shapes.grows == grows))
                 for (shapes, _), depth in zip(parts, depths, strict=True)
             ]
             of_level = [
@@ -327,7 +341,7 @@ def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int
 def _depth(shapes: Shapes, numbers: Int64Array) -> Int64Array:
     """The number of loops of each shape that these consist of; -1 for shapes that are not needed."""
     depth = np.full(len(shapes.child), -1, np.int64)
-    layers = [np.unique(numbers)]
+    layers = [np.flatnonzero(np.bincount(numbers, minlength=1))]
     while len(layers[-1]):
         inner = shapes.child[layers[-1]]
         layers.append(np.unique(inner[inner >= 0]))

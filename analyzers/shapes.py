@@ -26,7 +26,8 @@ class Cut(NamedTuple):
 class Shapes:
     """The shapes found so far, each once, by number.
 
-    ``stride``, ``count`` and ``growth`` (a column of three) are those of the outermost loop.
+    ``stride``, ``count`` and ``growth`` (a column of three) are those of the outermost loop, which
+    ``grows`` if one of the three is not 0.
     ``child`` is the shape of its first iteration (-1: none, a single access). ``length`` is the
     length of the first request, ``size`` the total number of accesses and ``bytes`` their bytes.
     ``numbers`` is how many numbers say such a pattern: its first byte, the length, and each loop's
@@ -42,6 +43,7 @@ class Shapes:
         self.stride: Int64Array = np.zeros(self.singles, np.int64)
         self.count: Int64Array = np.ones(self.singles, np.int64)
         self.growth: Int64Array = np.zeros((3, self.singles), np.int64)
+        self.grows: BoolArray = np.zeros(self.singles, np.bool_)
         self.child: Int64Array = np.full(self.singles, -1, np.int64)
         self.size: Int64Array = np.ones(self.singles, np.int64)
         self.bytes: Int64Array = self._lengths
@@ -68,7 +70,7 @@ class Shapes:
         begins[1:] = (stride[1:] != stride[:-1]) | (count[1:] != count[:-1]) | (child[1:] != child[:-1])
         stride, count, child = stride[begins], count[begins], child[begins]
         one = (self.child[child] >= 0) & (stride == self.stride[child] * self.count[child])
-        one &= ~self.growth[:, child].any(axis=0)
+        one &= ~self.grows[child]
         stride = np.where(one, self.stride[child], stride)
         count = np.where(one, self.count[child] * count, count)
         child = np.where(one, self.child[child], child)
@@ -119,6 +121,7 @@ class Shapes:
         self.stride = np.concatenate((self.stride, stride))
         self.count = np.concatenate((self.count, count))
         self.growth = np.concatenate((self.growth, growth), axis=1)
+        self.grows = np.append(self.grows, growth.any(axis=0))
         self.length = np.concatenate((self.length, self.length[child]))
         self.size = np.concatenate((self.size, size))
         self.bytes = np.concatenate((self.bytes, nbytes))
@@ -138,14 +141,14 @@ class Shapes:
         outer: list[int] = []
         while self.child[shape] >= 0:
             inner, offsets = shape, np.zeros(1, np.int64)
-            while self.child[inner] >= 0 and not self.growth[:, inner].any():
+            while self.child[inner] >= 0 and not self.grows[inner]:
                 turns = np.arange(self.count[inner]) * self.stride[inner]
                 inner = int(self.child[inner])
                 if len(offsets) * len(turns) > PARTS:
                     break
                 offsets = np.add.outer(offsets, turns).ravel()
                 found.append(Cut(self._inside(outer, inner), int(self.size[inner]), offsets))
-            if self.growth[:, shape].any():
+            if self.grows[shape]:
                 break
             outer.append(shape)
             shape = int(self.child[shape])

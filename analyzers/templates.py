@@ -93,11 +93,11 @@ def match_shapes(
             break
         kept = free & ~covered(len(start), grown.low, grown.items) if len(grown.low) else free
         kept[low] = kept[grown.low] = True
+        at = np.flatnonzero(kept)
+        of_loops = shapes.loop(start[low + 1] - start[low], count, shape[low])
         shape = shape.copy()
-        if len(low):
-            shape[low] = shapes.loop(start[low + 1] - start[low], count, shape[low])
-        shape[grown.low] = grown.shape
-        start, shape, groups, first = start[kept], shape[kept], groups[kept], first[kept]
+        shape[low], shape[grown.low] = of_loops, grown.shape
+        start, shape, groups, first = start[at], shape[at], groups[at], first[at]
     return _joined(start, shape, groups, first, shapes)
 
 
@@ -106,40 +106,45 @@ def _loops(
 ) -> tuple[Int64Array, Int64Array, BoolArray]:
     """The loops of one level: (first item, number of items, whether it is a lone pair), in order, without overlap."""
     step = np.diff(start)
-    links = np.flatnonzero((shape[1:] == shape[:-1]) & (groups[1:] == groups[:-1]))
-    begins = np.ones(len(links), np.bool_)
-    begins[1:] = (np.diff(links) != 1) | (step[links[1:]] != step[links[:-1]])
-    low = links[begins]
-    steps = _lengths(begins)
-    high = low + steps  # the last item
+    link = (shape[1:] == shape[:-1]) & (groups[1:] == groups[:-1])
+    again = np.zeros(len(link) + 1, np.bool_)  # a link that goes on with the step of the one before
+    again[1:-1] = link[1:] & link[:-1] & (step[1:] == step[:-1])
+    if not again.any() and not (link[2:] & link[1:-1] & link[:-2] & (step[2:] == step[:-2])).any():
+        # No step returns, as among random accesses: then only two that stand by themselves are a loop.
+        beside = np.append(False, link[:-1]) | np.append(link[1:], False)
+        low = np.flatnonzero(link & ~beside)
+        low = low[lone_pairs | (shapes.size[shape[low]] > 1)]
+        return low, np.full(len(low), 2), np.ones(len(low), np.bool_)
+    low, high = np.flatnonzero(link & ~again[:-1]), np.flatnonzero(link & ~again[1:]) + 1  # the first and the last item
+    steps, count = high - low, np.full(len(low), 2)
     touch = high[:-1] == low[1:]  # a run and the next one both want the item between them
     alone = steps == 1
-    long_left, long_right = np.zeros_like(alone), np.zeros_like(alone)
-    long_left[1:] = touch & ~alone[:-1]
-    long_right[:-1] = touch & ~alone[1:]
+    beside = np.zeros_like(alone)  # beside a long run
+    beside[1:] = touch & ~alone[:-1]
+    beside[:-1] |= touch & ~alone[1:]
 
     # The item goes to the longer run. Runs of one step that touch only runs of one step are left to
     # _pairs.
-    left_wins = touch & (steps[:-1] >= steps[1:])
-    right_wins = touch & ~left_wins
-    count = steps + 1
-    long_low = low.copy()
-    long_low[1:] += left_wins
-    count[1:] -= left_wins
-    count[:-1] -= right_wins
-    chosen = ~alone & (count >= 2)
+    chosen = ~alone
+    long = np.flatnonzero(chosen)
+    if len(long):
+        left_wins = np.append(False, touch)[long] & (steps[long - 1] >= steps[long])
+        right_wins = np.append(touch, False)[long] & (steps[long] < steps.take(long + 1, mode="clip"))
+        low[long] += left_wins
+        count[long] = steps[long] + 1 - left_wins - right_wins
+        chosen[long] = count[long] >= 2
 
     lone = np.zeros_like(alone)
-    pairs = np.flatnonzero(alone & ~long_left & ~long_right)
+    pair = alone & ~beside
+    pairs = np.flatnonzero(pair)
     if len(pairs):
-        joined = (np.diff(pairs) == 1) & touch[pairs[:-1]]
-        single = np.append(True, ~joined) & np.append(~joined, True)
-        lone[pairs[single & (lone_pairs | (shapes.size[shape[low[pairs]]] > 1))]] = True
-        taken = lone.copy()
-        taken[pairs[_pairs(step[low[pairs]], joined)]] = True
-        chosen |= taken
-        long_low[taken], count[taken] = low[taken], 2
-    low, count, lone = long_low[chosen], count[chosen], lone[chosen]
+        joined = (pair[1:] & pair[:-1] & touch)[pairs[:-1]]
+        single = pairs[np.append(True, ~joined) & np.append(~joined, True)]
+        lone[single[lone_pairs | (shapes.size[shape[low[single]]] > 1)]] = True
+        chosen |= lone
+        chosen[pairs[_pairs(step[low[pairs]], joined)]] = True
+    at = np.flatnonzero(chosen)
+    low, count, lone = low[at], count[at], lone[at]
     return _halved(low, count, lone, step[low], shape[low], groups[low])
 
 
@@ -197,7 +202,7 @@ def _halved(
     loops of the same step and half the count, and lone pairs among these are certain. Never do more
     than two rows adjoin: otherwise their loop and the next one would be one loop.
     """
-    if len(low) < 2:
+    if not len(low) or count.min() == count.max():
         return low, count, lone
     chained = (low[1:] == low[:-1] + count[:-1]) & (step[1:] == step[:-1]) & (shape[1:] == shape[:-1])
     begins = np.ones(len(low), np.bool_)
@@ -215,19 +220,20 @@ def _halved(
 
 def _joined(start: Int64Array, shape: Int64Array, groups: Int64Array, first: Int64Array, shapes: Shapes) -> Nests:
     """Rejoin what one loop can express: neighbours of which the second continues where the first ends."""
-    stride, count, child = shapes.stride[shape], shapes.count[shape], shapes.child[shape]
-    begins = np.ones(len(start), np.bool_)
-    begins[1:] = (child[:-1] < 0) | (child[1:] != child[:-1]) | (stride[1:] != stride[:-1])
-    begins[1:] |= (groups[1:] != groups[:-1]) | (np.diff(start) != stride[:-1] * count[:-1])
-    grows = (shapes.growth != 0).any(axis=0)
-    if grows.any():
-        begins[1:] |= grows[shape[1:]] | grows[shape[:-1]]
-    if not begins.all():
+    at = np.flatnonzero((shape[:-1] >= shapes.singles) & (groups[1:] == groups[:-1]))
+    one, other = shape[at], shape[at + 1]
+    same = (shapes.child[other] == shapes.child[one]) & (shapes.stride[other] == shapes.stride[one])
+    same &= start[at + 1] - start[at] == shapes.stride[one] * shapes.count[one]
+    same &= ~shapes.grows[one] & ~shapes.grows[other]
+    if same.any():
+        begins = np.ones(len(start), np.bool_)
+        begins[at[same] + 1] = False
         heads = np.flatnonzero(begins)
         many = np.flatnonzero(_lengths(begins) > 1)
-        total = np.add.reduceat(count, heads)
+        total = np.add.reduceat(shapes.count[shape], heads)
+        whole = shape[heads[many]]
         shape = shape[heads]
-        shape[many] = shapes.loop(stride[heads[many]], total[many], child[heads[many]])
+        shape[many] = shapes.loop(shapes.stride[whole], total[many], shapes.child[whole])
         start, first = start[heads], first[heads]
     return Nests(start, shape, first, shapes)
 

@@ -94,7 +94,7 @@ def _heads(steps: list[int]) -> list[int]:
 def _chain(shape: int, shapes: Shapes) -> list[int]:
     """The shape and those in its loops, as far as none of these grows."""
     chain = [shape]
-    while shapes.child[chain[-1]] >= 0 and not shapes.growth[:, chain[-1]].any():
+    while shapes.child[chain[-1]] >= 0 and not shapes.grows[chain[-1]]:
         chain.append(int(shapes.child[chain[-1]]))
     return chain
 

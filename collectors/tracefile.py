@@ -134,9 +134,9 @@ class StoredTable:
         """The first row of each rank, and the number of rows."""
         found, last = [], -1
         with _damage(self._path):
-            for start in range(0, self.rows, 64 * _CHUNK):
-                rank = self._columns.read(["rank"], start, min(start + 64 * _CHUNK, self.rows))["rank"]
-                found.append(start + np.flatnonzero(np.diff(rank, prepend=last)))
+            for start in range(0, self.rows, _CHUNK):
+                rank = self._columns.read(["rank"], start, min(start + _CHUNK, self.rows))["rank"]
+                found.append(start + np.flatnonzero(np.append(rank[:1] != last, rank[1:] != rank[:-1])))
                 last = rank[-1]
         return np.concatenate([*found, [self.rows]]).astype(np.int64)
 

@@ -537,10 +537,12 @@ def _runs_in(tiles: _Loop, position: Int64Array, length: Int64Array) -> Int64Arr
 
 def touched(shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array) -> Touched:
     """What these calls touch. Many extents of one call that are loops become nests, a few for each dimension."""
+    if not shapes.tiles:
+        return Touched(None, offset, length, np.full(len(offset), -1, np.int64), ())
     nested = np.zeros(len(view), np.bool_)
     parts: list[tuple[Int64Array, Int64Array, Int64Array, Int64Array]] = []
     forms: dict[Nest, int] = {}
-    for number, calls in shapes.group(view) if shapes.tiles else ():
+    for number, calls in shapes.group(view):
         nest = shapes.nests[number] if number >= 0 else None
         if nest is not None:
             tiles = shapes.tiles[number]
