@@ -1,6 +1,6 @@
-"""The tables of docs/benchmarks.md and its appendix, from build/bench.json.
+"""The tables of docs/benchmarks.md, its appendix and docs/autopilot.md, from build/bench.json.
 
-    python -m benchmarks.doc_tables [build/bench.json] [--write]
+    python -m benchmarks.doc_tables [build/bench.json] [--before BENCH.JSON] [--write]
 
 This prints the tables that have figures. With --write it replaces, in the pages, the tables with
 the same first rows.
@@ -39,7 +39,7 @@ from benchmarks.table import LIMIT_GOAL, LIMITED, NO_REPLICA, PLANNED, WHOLLY
 from pdla.units import KiB, format_seconds
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = (DOCS / "benchmarks.md", DOCS / "benchmarks-appendix.md")
+PAGES = (DOCS / "benchmarks.md", DOCS / "benchmarks-appendix.md", DOCS / "autopilot.md")
 STORAGES = ("disks", "seeking", "cephfs")
 MPI = {INDEPENDENT: "independent", SIEVING: "sieving", COLLECTIVE: "collective"}
 """What the MPI library does without replicas, as columns."""
@@ -204,16 +204,17 @@ def _beside(who: Mapping[str, Figure], own: str, other: str, called: str) -> str
     return f"{times:.{0 if times >= 20 else 2}f}" + (f" ({'; '.join(one.strip() for one in said)})" if said else "")
 
 
-def costs(rows: Rows) -> Table:
-    """The costs of pdla's parts."""
+def costs(rows: Rows, before: Rows) -> Table:
+    """The costs of pdla's parts, and what an earlier version found ``before``."""
     lines = []
     for name in (name for glob in COSTS for name in rows if fnmatch.fnmatchcase(name, glob)):
         one = rows[name]
         beside = "" if one["ratio"] is None else f"{one['ratio']:.2f} of {_number(one['baseline'])}"
         spread = "" if one["spread"] is None else _percent(one["spread"])
         goal = "" if one["goal"] is None else _number(one["goal"])
-        lines.append([name, f"{_number(one['value'])} {one['unit']}", beside, spread, goal])
-    return _table(("cost", "found", "compared with", "spread", "goal"), lines)
+        earlier = _number(before[name]["value"]) if name in before else ""
+        lines.append([name, earlier, f"{_number(one['value'])} {one['unit']}", beside, spread, goal])
+    return _table(("cost", "before", "found", "compared with", "spread", "goal"), lines)
 
 
 SCALE = "scale: "
@@ -227,6 +228,33 @@ def growth(rows: Rows) -> Table:
         if name.startswith(SCALE)
     ]
     return _table(("step, from the least to the most", "takes with the most", "slope"), lines)
+
+
+MONTHS = {
+    "month": "with `--learn`",
+    "month --policy=auto": "`--policy auto`",
+    "month --writes=lease": "`--writes lease`",
+}
+ALL_RUNS = "all, as a multiple of pdla's"
+
+
+def months(rows: Rows) -> Table:
+    """By application, the seconds natively, and the share of them that is left with each way to learn."""
+    first = next(iter(MONTHS))
+    names = [name.removeprefix(f"{first}: ") for name, one in rows.items() if name.startswith(f"{first}: ")]
+    lines = []
+    for name in (name for name in names if rows[f"{first}: {name}"]["unit"] == "s of I/O"):
+        found = [rows.get(f"{month}: {name}") for month in MONTHS]
+        if name == ALL_RUNS:
+            native = rows[f"{first}: {name}"]["value"]
+            lines.append(
+                ["**all**", "", f"{native:.1f} s", *(f"**{1 / one['ratio']:.2f}**" if one else "" for one in found)]
+            )
+        else:
+            program, runs = name.removesuffix(" runs").rsplit(", ", 1)
+            native = rows[f"{first}: {name}"]["baseline"]
+            lines.append([program, runs, f"{native:.1f} s", *(f"{one['ratio']:.2f}" if one else "" for one in found)])
+    return _table(("application", "runs", "natively", *MONTHS.values()), lines)
 
 
 CONTEST = re.compile(r"caches: (\w+, \d+ nodes): contest: (.*?, \d+ ranks): (.*)")
@@ -281,7 +309,7 @@ def schemes(rows: Rows) -> Table:
     return _table(("program", *SCHEMES.values(), "mean error"), lines)
 
 
-def tables(rows: Rows) -> Iterator[Table]:
+def tables(rows: Rows, before: Rows | None = None) -> Iterator[Table]:
     """All tables that have a line."""
     disks, seeking, ceph = (figures(rows, storage) for storage in STORAGES)
     found = (
@@ -295,8 +323,9 @@ def tables(rows: Rows) -> Iterator[Table]:
         caches(rows),
         schemes(rows),
         *(_table(head, list(ssd_cache_tables.lines(rows, op, _short))) for op, head in ssd_cache_tables.heads()),
-        costs(rows),
+        costs(rows, before or {}),
         growth(rows),
+        months(rows),
     )
     return (table for table in found if len(table) > 2)
 
@@ -315,15 +344,16 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
+    parser.add_argument("--before", type=Path, help="the rows of an earlier version, for the table of costs")
     parser.add_argument("--write", action="store_true", help="write the tables into the pages, and print the others")
     options = parser.parse_args()
     if not options.rows.exists():
         parser.error(f"there is no {options.rows}: run make bench")
-    rows = {one["name"]: one for one in json.loads(options.rows.read_text())}
+    rows, before = _rows(options.rows), _rows(options.before) if options.before else {}
     if old := [name for name in rows if f"{name}{LIMITED}" in rows and "replicated" not in rows[name]]:
         parser.error(f"{len(old)} rows are from an earlier version, such as {old[0]}: measure again, or remove them")
     pages = {path: path.read_text() for path in PAGES}
-    for table in tables(rows):
+    for table in tables(rows, before):
         there = [path for path, page in pages.items() if options.write and table[0] in page.splitlines()]
         pages |= {path: placed(pages[path], table) for path in there}
         if not there:
@@ -331,6 +361,10 @@ def main() -> None:
     if options.write:
         for path, page in pages.items():
             path.write_text(page)
+
+
+def _rows(path: Path) -> Rows:
+    return {one["name"]: one for one in json.loads(path.read_text())}
 
 
 def _op(case: str) -> str:

@@ -295,6 +295,25 @@ def test_a_table_of_caches_has_a_line_for_each_contest() -> None:
     assert table[2:] == ["| disks, 2 nodes: IOR, 16 KiB, 4 ranks | 3.6 |  |  |  |  |  | 103 |  | 1.04 |"]
 
 
+def test_a_table_of_costs_has_what_an_earlier_version_found_beside_it() -> None:
+    row = {"value": 16.6, "unit": "ns", "baseline": None, "ratio": None, "spread": 0.1, "goal": 20.0}
+    name, fresh = "library: random reads", "overhead: opens"
+    (table,) = tables({name: row, fresh: row}, {name: {**row, "value": 27.5}})
+    assert table[2:] == [f"| {name} | 27.5 | 16.6 ns |  | 10 % | 20 |", f"| {fresh} |  | 16.6 ns |  | 10 % | 20 |"]
+
+
+def test_a_table_of_months_has_the_share_of_the_native_seconds_that_each_leaves() -> None:
+    def month(name: str, left: float) -> dict[str, dict[str, Any]]:
+        return {
+            f"{name}: BTIO, 3 runs": {"value": 4.0 * left, "baseline": 4.0, "ratio": left, "unit": "s of I/O"},
+            f"{name}: all, as a multiple of pdla's": {"value": 4.0, "ratio": 1 / left, "unit": "s of I/O"},
+            f"{name}: background work": {"value": 7.0, "ratio": None, "unit": "s"},
+        }
+
+    (table,) = tables({**month("month", 0.5), **month("smoke month", 0.9), **month("month --writes=lease", 0.25)})
+    assert table[2:] == ["| BTIO | 3 | 4.0 s | 0.50 |  | 0.25 |", "| **all** |  | 4.0 s | **0.50** |  | **0.25** |"]
+
+
 def ssd_cache_rows() -> dict[str, dict[str, Any]]:
     """Of one case that reads and writes; the original is at 10 MiB/s, simulated 8."""
     case = "ssd cache: disks: HPIO, gaps of 0 B"
