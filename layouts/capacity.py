@@ -7,7 +7,7 @@ So pools on one file system share its free bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,15 @@ def summed(servers: Iterable[str], sizes: Iterable[int]) -> Mapping[str, int]:
     return taken
 
 
-def room(pools: Iterable[Pool], replicas: Sequence[Replica], leaving: Sequence[Replica] = ()) -> dict[str, int]:
-    """The free bytes of every space of ``pools``, which hold ``replicas``, after those in ``leaving`` are removed."""
+def room(pools: Iterable[Pool], taken: Callable[[Pool], int], leaving: Sequence[Replica] = ()) -> dict[str, int]:
+    """The free bytes of every space of ``pools`` after the replicas in ``leaving`` are removed.
+
+    ``taken`` says how many bytes of replicas are in the directories of a pool that has a capacity.
+    """
     left: dict[str, int] = {}
     for pool in pools:
         if pool.capacity is not None:
-            left[f"pool {pool.name}"] = max(pool.capacity - taken_in(pool, replicas), 0) + taken_in(pool, leaving)
+            left[f"pool {pool.name}"] = max(pool.capacity - taken(pool), 0) + taken_in(pool, leaving)
             continue
         for directory in {Path(directory) for directory in pool.where}:
             name = _file_system(directory)

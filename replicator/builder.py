@@ -209,7 +209,7 @@ def prepare(
     backend.check(layout, access_map.size)
     with catalog.exclusive():
         fold(catalog, map_path)
-        others = [replica for replica in catalog.replicas.find() if is_of(replica, path)]
+        others = [replica for replica in catalog.replicas.find(purpose="write") if is_of(replica, path)]
         for old in others:
             if (old.access_map, old.layout, old.state) == (access_map, layout, "valid") and components_unchanged(old):
                 return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
@@ -277,7 +277,7 @@ def _discard_stale(
     catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path
 ) -> list[Replica]:
     """Remove the stale replicas of this original, and return its valid replicas of the same bytes."""
-    fold(catalog, map_path)
+    fold(catalog, map_path, (path, identity))
     stale, same = [], []
     for replica in catalog.replicas.of(path, identity):
         if replica.state == "dirty":
@@ -294,7 +294,7 @@ def _discard_stale(
 
 
 def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
-    left = room(pool.parts or (pool,), catalog.replicas.find())
+    left = room(pool.parts or (pool,), lambda one: catalog.replicas.bytes_in(one.where))
     for space, needed in spaces(pool, sizes).items():
         if needed > left[space]:
             raise PdlaError(

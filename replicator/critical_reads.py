@@ -184,7 +184,7 @@ def _discard_unusable(catalog: Catalog, map_path: Path) -> None:
 
 
 def _room(pool: Pool, catalog: Catalog, held: Sequence[Replica], reserved: int) -> int:
-    left = sum(room([pool], catalog.replicas.find(), held).values())
+    left = sum(room([pool], lambda one: catalog.replicas.bytes_in(one.where), held).values())
     return max(left - reserved, 0) if pool.capacity is not None else int(left * FREE_SHARE)
 
 

@@ -603,8 +603,8 @@ def _published(path: Path) -> _Published:
     return _Published(dict(zip(numbers, stale, strict=True)), dict(zip(keys, states, strict=True)))
 
 
-def fold(catalog: Catalog, path: Path | None = None) -> None:
-    """Take what happened to the originals since the publication at ``path`` into the catalog.
+def fold(catalog: Catalog, path: Path | None = None, of: tuple[Path, Identity] | None = None) -> None:
+    """Take what happened to the originals, or to the one ``of``, since the publication at ``path`` into the catalog.
 
     Replicas whose bytes were written become stale. If runs through the library wrote to an original
     only outside its replicas, the original is accepted in its new state. If an original changed in
@@ -613,7 +613,7 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
     Raises:
         PdlaError: the catalog cannot be written.
     """
-    copies = catalog.replicas.copies()
+    copies = catalog.replicas.copies(of)
     stale: dict[int, str] = {}
     accepted: dict[tuple[int, int], tuple[Path, Identity]] = {}
     try:

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdla.accessmap import AccessMap, MapLoop
-from pdla.catalog import Catalog, Replica, open_catalog
+from pdla.catalog import Catalog, Purpose, Replica, State, open_catalog
+from pdla.catalog.replicas import Replicas
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Identity, Layout, Loop, PatternPlan, Plan, Pool, Signature
@@ -288,6 +289,20 @@ def test_a_plan_whose_replicas_are_there_builds_none(place: Place, monkeypatch: 
     replicate(plan, place.catalog)
     monkeypatch.setattr("pdla.replicator.builder.build", lambda *_, **__: pytest.fail("built"))
     assert [(one.id, one.kept) for one in replicate(plan, place.catalog)] == [(1, True), (2, True)]
+
+
+def test_a_build_reads_the_replicas_of_its_original_only(place: Place, monkeypatch: pytest.MonkeyPatch):
+    """Those of all others took more time than the build."""
+    asked, find = [], Replicas.find
+
+    def noted(self: Replicas, *states: State, purpose: Purpose | None = None) -> list[Replica]:
+        asked.append((states, purpose))
+        return find(self, *states, purpose=purpose)
+
+    monkeypatch.setattr(Replicas, "find", noted)
+    signature = pattern(place, *COLUMNS)
+    assert not build(signature, layout(signature), place.pool, place.catalog).kept
+    assert asked and ((), None) not in asked
 
 
 @pytest.mark.parametrize("spoil", ["original", "component"])

@@ -590,3 +590,27 @@ def test_many_processes_may_make_the_catalog_at_once(postgresql_server: str, pos
     with ThreadPoolExecutor(4) as pool:
         tokens = list(pool.map(lambda _: open_catalog(url).token, range(4)))
     assert len(set(tokens)) == 1
+
+
+def test_the_bytes_in_directories_are_those_of_the_components_in_them(catalog: Catalog):
+    """Each once, in the very directory: neither in one whose name begins so, nor in one with other letters."""
+    directories = (
+        "/pool/a",
+        "/pool/A",
+        "/pool/ab",
+        "/pool/a_",
+        "/pool/a%",
+        "/pool/a/deep",
+        "/pool/\\x5c",
+        "/pool/m\udce4",
+    )
+    catalog.originals.set(Path("/data"), IDENTITY)
+    replica = catalog.replicas.begin(IDENTITY, PATTERN, MAP, LAYOUT)
+    catalog.replicas.set_components(
+        replica.id, [Component(Path(f"{one}/file"), 10**number) for number, one in enumerate(directories)]
+    )
+    found = [catalog.replicas.bytes_in([one]) for one in directories]
+    assert found == [100001, 10, 100, 1000, 10000, 100000, 1000000, 10000000]
+    assert catalog.replicas.bytes_in(["/pool/a/", "/pool/a/deep", "/elsewhere"]) == 100001
+    assert catalog.replicas.bytes_in([]) == 0
+    assert catalog.replicas.bytes_in(["/"]) == 11111111

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Text, func, select, type_coerce, update
+from sqlalchemy import ColumnElement, Numeric, Text, false, func, or_, select, type_coerce, update
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
@@ -35,7 +35,7 @@ from pdla.catalog.records import (
     signature_from_json,
     signature_to_json,
 )
-from pdla.catalog.tables import ComponentRow, ExactPath, ExtentRow, OriginalRow, ReplicaRow, utc
+from pdla.catalog.tables import ComponentRow, ExactPath, ExtentRow, OriginalRow, ReplicaRow, is_inside, utc
 from pdla.errors import PdlaError
 from pdla.model import Identity, Layout, Signature
 
@@ -93,9 +93,8 @@ class Replicas(Section):
     @again
     def of(self, path: Path, identity: Identity) -> list[Replica]:
         """The replicas of the original at this path, or with this device and inode, by number."""
-        same = (OriginalRow.device == identity.device) & (OriginalRow.inode == identity.inode)
         with self._session() as session:
-            return _found(session, ReplicaRow.original.has((OriginalRow.path == str(path)) | same))
+            return _found(session, _is_of(path, identity))
 
     @again
     def get(self, replica_id: int) -> Replica:
@@ -115,9 +114,11 @@ class Replicas(Section):
             return [[Checksum(e.offset, e.length, e.crc32c) for e in component.extents] for component in row.components]
 
     @again
-    def copies(self) -> list[Copy]:
-        """The valid replicas that may serve reads, by number; cheap, however many there are."""
+    def copies(self, of: tuple[Path, Identity] | None = None) -> list[Copy]:
+        """The valid replicas that may serve reads, by number: all, or as ``of``; cheap, however many there are."""
         query = select(ReplicaRow.id, *_ORIGINAL).join(OriginalRow).where(*_SERVES_READS).order_by(ReplicaRow.id)
+        if of is not None:
+            query = query.where(_is_of(*of))
         with self._session() as session:
             return [Copy(number, path, Identity(*of)) for number, path, *of in session.execute(query)]
 
@@ -175,6 +176,14 @@ class Replicas(Section):
         directory = func.rtrim(ComponentRow.path, func.replace(ComponentRow.path, "/", ""))
         with self._session() as session:
             return list(session.scalars(select(type_coerce(directory, ExactPath)).distinct()))
+
+    @again
+    def bytes_in(self, directories: Iterable[str]) -> int:
+        """Bytes of all components in these directories and what is in them; cheap, however many there are."""
+        query = select(func.sum(ComponentRow.size, type_=Numeric()))
+        query = query.where(or_(false(), *(is_inside(ComponentRow.path, directory) for directory in directories)))
+        with self._session() as session:
+            return int(session.scalar(query) or 0)
 
     @again
     def component_paths(self) -> dict[int, list[tuple[str, int]]]:
@@ -321,6 +330,12 @@ _COMPONENT = (
     *(ComponentRow.mtime_ns, ComponentRow.crc32c, ComponentRow.placement),
 )
 _SERVES_READS = (ReplicaRow.state == "valid", ReplicaRow.purpose == "read")
+
+
+def _is_of(path: Path, identity: Identity) -> ColumnElement[bool]:
+    """Whether a replica is of the original at this path, or with this device and inode."""
+    numbered = (OriginalRow.device == identity.device) & (OriginalRow.inode == identity.inode)
+    return ReplicaRow.original_id.in_(select(OriginalRow.id).where((OriginalRow.path == str(path)) | numbered))
 
 
 def _found(session: Session, *conditions: ColumnElement[bool]) -> list[Replica]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
+    ColumnElement,
     DateTime,
     Dialect,
     Double,
@@ -20,6 +22,8 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    func,
+    type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -146,6 +150,16 @@ class ExactPath(_Typed[str]):
         if value is None or "\\" not in value:
             return value
         return os.fsdecode(_ESCAPE.sub(_unescape, value.encode()))
+
+
+def is_inside(path: Any, directory: str) -> ColumnElement[bool]:
+    """Whether a path of a column of the type ``ExactPath`` is inside of a directory.
+
+    RATIONALE: LIKE of SQLite takes small letters for capitals.
+    """
+    prefix = str(Path(directory)).rstrip("/") + "/"
+    stored = printable(prefix.replace("\\", r"\x5c"))
+    return type_coerce(func.substr(path, 1, len(stored)), Text) == stored
 
 
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from pdla.accessmap import AccessMap
@@ -15,7 +15,7 @@ from pdla.analyzers.dependence import DEPENDENCES, RAW, UNSYNCED
 from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import Asked, Costed
-from pdla.layouts.capacity import room, space_of_each, summed
+from pdla.layouts.capacity import room, space_of_each, summed, taken_in
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal, take
 from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, Layout, Op, PatternPlan, Plan, Signature
@@ -319,7 +319,7 @@ def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Rep
     """The room in every space. Replicas of these patterns do not count, so that a plan can be repeated."""
     planned = {(pattern.signature.file, pattern.map) for pattern in patterns} if replicas else set()
     own = [replica for replica in replicas if (replica.signature.file, replica.access_map) in planned]
-    return room(cluster.pools, replicas, leaving=own)
+    return room(cluster.pools, partial(taken_in, replicas=replicas), leaving=own)
 
 
 def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], threshold: float) -> PatternPlan:
