@@ -21,6 +21,9 @@ from pdla.model import Int64Array
 LONGEST = 8
 """Largest number of streams in a cycle."""
 
+PIECE = 1 << 15
+"""Nests whose steps are compared at once, so that they stay in the processor's cache."""
+
 
 @dataclass(frozen=True, eq=False)
 class Woven:
@@ -103,14 +106,16 @@ def _even(start: Int64Array) -> Iterator[tuple[int, int, BoolArray]]:
     """
     growing = []
     for lag in range(2, LONGEST + 1):
-        steps = _lagged(start, lag, 1)
-        even = steps[lag:] == steps[:-lag]
+        even, grows = (np.empty(max(len(start) - turns * lag, 0), np.bool_) for turns in (2, FEWEST - 1))
+        for low in range(0, len(start), PIECE):
+            steps = _lagged(start[low : low + PIECE + (FEWEST - 1) * lag], lag, 1)
+            even[low : low + PIECE] = (steps[lag:] == steps[:-lag])[:PIECE]
+            bend = _lagged(steps, lag, FEWEST - 3)
+            grows[low : low + PIECE] = (bend[lag:] == bend[:-lag])[:PIECE]
         if np.count_nonzero(even) >= lag:
             yield 3, lag, even
-        bend = _lagged(steps, lag, FEWEST - 3)
-        even = bend[lag:] == bend[:-lag]
-        if np.count_nonzero(even) >= lag:
-            growing.append((FEWEST, lag, even))
+        if np.count_nonzero(grows) >= lag:
+            growing.append((FEWEST, lag, grows))
     yield from growing
 
 

@@ -126,14 +126,18 @@ def _linear(level: Level, shapes: Shapes) -> _Runs:
     possible &= free[:-2] & free[1:-1] & free[2:]
     at = np.flatnonzero(possible)
     at = at[group[at] == group[at + 2]]
-    one, other, third = (shapes.family[shape[at + place]] for place in range(3))
-    at = at[(one == other) & (one == third)]
-    (longer, longer_too), (more, more_too) = (
-        (of_shape[shape[at + 1]] - of_shape[shape[at]], of_shape[shape[at + 2]] - of_shape[shape[at + 1]])
-        for of_shape in (shapes.length, shapes.count)
-    )
-    linear = (longer == longer_too) & (more == more_too) & ((bend[at] != 0) | (longer != 0) | (more != 0))
-    at, longer, more = at[linear], longer[linear], more[linear]
+    linear, (longer, more) = bend[at] != 0, np.zeros((2, len(at)), np.int64)
+    one, two, three = (shape[at + place] for place in range(3))
+    mixed = np.flatnonzero((one != two) | (two != three))
+    if len(mixed):
+        one, two, three = one[mixed], two[mixed], three[mixed]
+        same = (shapes.family[one] == shapes.family[two]) & (shapes.family[one] == shapes.family[three])
+        for growth, of_shape in ((longer, shapes.length), (more, shapes.count)):
+            growth[mixed] = of_shape[two] - of_shape[one]
+            same &= of_shape[three] - of_shape[two] == growth[mixed]
+        linear[mixed] = same & (linear[mixed] | (longer[mixed] != 0) | (more[mixed] != 0))
+    chosen = np.flatnonzero(linear)
+    at, longer, more = at[chosen], longer[chosen], more[chosen]
 
     begins = np.ones(len(at), np.bool_)
     begins[1:] = (np.diff(at) != 1) | (np.diff(bend[at]) != 0)

@@ -109,6 +109,8 @@ class Items:
         """Some of the items."""
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)  # once, not for each column
+            if len(rows) == len(self):
+                return self
         return replace(
             self,
             **{name: getattr(self, name)[rows] for name in ("sequence", "lane", "start", "shape", "bound")},
@@ -341,7 +343,8 @@ def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int
 def _depth(shapes: Shapes, numbers: Int64Array) -> Int64Array:
     """The number of loops of each shape that these consist of; -1 for shapes that are not needed."""
     depth = np.full(len(shapes.child), -1, np.int64)
-    layers = [np.flatnonzero(np.bincount(numbers, minlength=1))]
+    one = len(numbers) > 0 and len(shapes.child) == 1
+    layers = [np.zeros(1, np.int64) if one else np.flatnonzero(np.bincount(numbers, minlength=1))]
     while len(layers[-1]):
         inner = shapes.child[layers[-1]]
         layers.append(np.unique(inner[inner >= 0]))

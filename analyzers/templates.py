@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdla.analyzers.linear_growth import Level, covered, find_growing
+from pdla.analyzers.pattern_items import runs_of
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Nest
 
@@ -153,12 +154,12 @@ def _pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
     that return more often first. ``joined``: a step and the next one both want the item between
     them."""
     pairs = np.zeros(len(step), np.bool_)
-    again = np.flatnonzero(_again(step, joined))
-    if len(again):
+    again = _again(step, joined)
+    if again.any():
         # Among random steps such steps are few: it is enough to look at the steps around them.
         around = np.zeros(len(step) + 4, np.bool_)
-        for distance in range(-3, 2):
-            around[again + distance + 3] = True
+        for distance in range(5):
+            around[distance : distance + len(step)] |= again
         near = np.flatnonzero(around[3:-1])
         pairs[near] = _best_pairs(step[near], joined[near[:-1]] & (np.diff(near) == 1))
     return pairs
@@ -177,19 +178,19 @@ def _best_pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
     worth = np.empty(total, np.int64)
     for parity in (0, 1):
         begins = ~again[parity::2]
-        runs = _lengths(begins)
-        worth[parity::2] = runs[np.cumsum(begins) - 1]
-    left, right = np.zeros(total, np.int64), np.zeros(total, np.int64)
-    left[1:], right[:-1] = worth[:-1] * joined, worth[1:] * joined
-    best = (worth >= 2) & (worth >= left) & (worth >= right)
+        heads = np.flatnonzero(begins)
+        worth[parity::2] = _lengths(begins)[runs_of(heads, len(begins))]
+    best = worth >= 2
+    best[1:] &= ~joined | (worth[1:] >= worth[:-1])
+    best[:-1] &= ~joined | (worth[:-1] >= worth[1:])
 
     # Two neighbours can both be the best only if they are equal: then every second one, from the
     # left.
     begins = best.copy()
     begins[1:] &= ~(best[:-1] & joined)
-    places = np.arange(total)
-    position = places - np.maximum.accumulate(np.where(begins, places, 0))
-    second: BoolArray = position % 2 == 1
+    begins[0] = True
+    heads = np.flatnonzero(begins)
+    second: BoolArray = (np.arange(total) - heads[runs_of(heads, total)]) % 2 == 1
     return best & ~second
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pdla.analyzers import interleaved_streams
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.pattern_items import Ancestry
@@ -133,6 +134,19 @@ def test_a_triangle_whose_rows_have_headers() -> None:
         Nest(10**6, 64, (Loop(64, 12),)),
         Nest(0, 8, (Loop(800, 12), Loop(10, 3)), (Growth(0, 0, 1), STILL)),
     ]
+
+
+@pytest.mark.parametrize("piece", [1, 5, 8, 50])
+def test_cycles_are_found_wherever_the_pieces_end_in_which_steps_are_compared(
+    monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    growing = [(start + turn * turn * step, 8) for turn in range(20) for start, step in ((0, 40), (10**6, 72))]
+    random = [(int(offset), 8) for offset in np.random.default_rng(3).integers(10**7, 10**8, 30)]
+    accesses = [*random, *interleaved((0, 48), (7000, 16), (9000, 80), times=20), *growing, *cycle([17, 100, 41, 9], 9)]
+    whole = nests(accesses)
+    monkeypatch.setattr(interleaved_streams, "PIECE", piece)
+    assert nests(accesses) == whole
+    assert any(nest.growth for nest in whole)
 
 
 def test_a_cycle_that_is_cut_short_keeps_its_last_turn() -> None:
