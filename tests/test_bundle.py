@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_passwords_patterns_and_homes_are_left_out(home: Path, monkeypatch: pyte
 
 def test_the_verb_writes_text_and_says_so(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed: dict[str, Any] = {"version": pdla.__version__}
-    monkeypatch.setattr(sys.modules["pdla.cli.doctor"], "_installation", lambda: installed)
+    monkeypatch.setattr(importlib.import_module("pdla.cli.doctor"), "_installation", lambda: installed)
     to = tmp_path / "bundle.json"
     done = CliRunner().invoke(cli, ["doctor", "--bundle", str(to)], catch_exceptions=False)
     assert done.stdout.endswith("of text; read it before you send it\n")
