@@ -219,6 +219,10 @@ def draw(found: dict[str, list[Curve]]) -> None:
                 linear = [curve.seconds[-1] * size / curve.sizes[-1] for size in curve.sizes]
                 axes.loglog(curve.sizes, linear, ":", color=line.get_color())
         axes.set(xlabel=part, ylabel="seconds")
+        if curves[0].sizes[-1] < 10 * curves[0].sizes[0]:  # less than a decade has no ticks that can be read
+            axes.set_xticks(curves[0].sizes, [str(size) for size in curves[0].sizes], minor=False)
+            axes.set_xticks([], minor=True)
+            axes.set_ylim(1e-3, 1e-1)
         axes.legend(fontsize=7)
     BUILD.mkdir(exist_ok=True)
     figure.savefig(BUILD / "bench-scale.png", dpi=120)

@@ -297,7 +297,7 @@ def test_a_table_of_caches_has_a_line_for_each_contest() -> None:
 
 def test_a_table_of_costs_has_what_an_earlier_version_found_beside_it() -> None:
     row = {"value": 16.6, "unit": "ns", "baseline": None, "ratio": None, "spread": 0.1, "goal": 20.0}
-    name, fresh = "library: random reads", "overhead: opens"
+    name, fresh = "library: random reads", "overhead: IOR without a pattern, 8 ranks"
     (table,) = tables({name: row, fresh: row}, {name: {**row, "value": 27.5}})
     assert table[2:] == [f"| {name} | 27.5 | 16.6 ns |  | 10 % | 20 |", f"| {fresh} |  | 16.6 ns |  | 10 % | 20 |"]
 
