@@ -76,19 +76,28 @@ class SlurmCluster:
         (munge / "key").write_bytes(secrets.token_bytes(128))
         (munge / "key").chmod(0o600)
         (self.folder / "state").mkdir()
-        host = socket.gethostname().split(".")[0]
-        text = CONFIGURATION.format(host=host, folder=self.folder, ports=_free_ports(3))
-        (self.folder / "slurm.conf").write_text(text)
         for name in ("task-prolog", "epilog"):
             self.set_script(name, "#!/bin/sh\n")
         files = {"key": "key-file", "socket": "socket", "pid": "pid-file", "log": "log-file", "seed": "seed-file"}
         options = [f"--{option}={munge / name}" for name, option in files.items()]
         self._start("munged", "--foreground", "--force", *options)
         _until((munge / "socket").exists, "munged has its socket")
-        self._start("slurmctld", "-D", "-c")
+        assert any(self._has_controller() for _ in range(5)), "slurmctld ends: see its log"
         for node in ("node1", "node2"):
             self._start("slurmd", "-N", node, "-D", "-c")
         _until(lambda: self._ask("sinfo", "--noheader", "--format=%T %D") == "idle 2", "both nodes are idle")
+
+    def _has_controller(self) -> bool:
+        """Start the controller. It ends at once if another process has taken its port since that was chosen."""
+        host = socket.gethostname().split(".")[0]
+        text = CONFIGURATION.format(host=host, folder=self.folder, ports=_free_ports(3))
+        (self.folder / "slurm.conf").write_text(text)
+        self._start("slurmctld", "-D", "-c")
+        time.sleep(1.0)
+        if self._processes[-1].poll() is None:
+            return True
+        self._processes.pop()
+        return False
 
     def set_script(self, name: str, text: str) -> None:
         """Set what runs as ``task-prolog`` before each task, or as ``epilog`` after each job on its nodes."""
