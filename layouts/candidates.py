@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.layouts.pending import Pending, computed
 from pdla.layouts.seen import Seen, offsets, requests, sectioned, striped
 from pdla.layouts.write_cost import PAGE, flushed, pages_read, read_by_nodes, write_back_cost
-from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
+from pdla.model import Candidate, Cluster, Cost, Layout, Op, Pool, Signature
 from pdla.units import format_bytes
 
 PROGRAM_ONLY = "only the program can make its calls collective"
@@ -35,14 +36,9 @@ class Asked(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What costs depend on: a pattern wherever it begins in a cycle of the original's strips."""
+    """What costs depend on: a pattern that begins in the first cycle of the original's strips."""
 
-    op: Op
-    start: int
-    ranks: tuple[Loop, ...]
-    calls: tuple[Loop, ...]
-    pieces: tuple[Loop, ...]
-    length: int
+    pattern: Pattern
     collective: bool
     size: int
     waited: float | None
@@ -87,15 +83,13 @@ class Costed:
         shapes, new = [], dict[Shape, Pattern]()
         for signature, size, waited in asked:
             one = Pattern.of(signature)
-            shape = Shape(
-                *(one.op, one.start % self._cycle, one.ranks, one.calls, one.pieces, one.length),
-                *(signature.collective, size, waited),
-            )
+            first = replace(one, start=one.start % self._cycle)
+            shape = Shape(first, signature.collective, size, waited)
             shapes.append(shape)
             if shape not in self._known:
                 new.setdefault(shape, one)
         for op in ("read", "write"):
-            self._learn(op, {shape: pattern for shape, pattern in new.items() if shape.op == op})
+            self._learn(op, {shape: pattern for shape, pattern in new.items() if shape.pattern.op == op})
         return [self._known[shape] for shape in shapes]
 
     def _learn(self, op: Op, patterns: Mapping[Shape, Pattern]) -> None:
