@@ -594,14 +594,20 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
     return agree_error(writer, error);
 }
 
+/* All devices begin with what their page caches have. */
+static void begin_replicas(const struct writer *writer)
+{
+    for (uint32_t i = 0; i < writer->target->replica_count; i++)
+        if (writer->components[i] != NULL)
+            components_sync(writer->map, target_replica(writer, i), writer->components[i], true);
+}
+
 /* Makes the bytes of the replicas durable, on all devices at the same time. 0 or an errno. */
 static int sync_replicas(const struct writer *writer)
 {
     const uint32_t count = writer->target->replica_count;
     int error = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (writer->components[i] != NULL)
-            components_sync(writer->map, target_replica(writer, i), writer->components[i], true);
+    begin_replicas(writer);
     for (uint32_t i = 0; i < count; i++) {
         int *components = writer->components[i];
         const int found =
@@ -613,10 +619,7 @@ static int sync_replicas(const struct writer *writer)
 
 enum mover_next begin_durable(struct file_handle *handle)
 {
-    const struct writer *writer = writer_of(handle);
-    for (uint32_t i = 0; i < writer->target->replica_count; i++)
-        if (writer->components[i] != NULL)
-            components_sync(writer->map, target_replica(writer, i), writer->components[i], true);
+    begin_replicas(writer_of(handle));
     return MOVER_WAITS;
 }
 
