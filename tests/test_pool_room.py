@@ -173,8 +173,11 @@ def node(case: Case, server: int, name: str = "") -> Path:
 
 
 def says_what_is_reserved(directory: Path) -> bool:
-    sizes = [one.stat().st_size for one in directory.glob("*.cache")]
-    return str((directory / "reserved").readlink()) == f"{sum(sizes)}:{len(sizes)}"
+    """The link follows the first file, and files may go meanwhile."""
+    with suppress(FileNotFoundError):
+        sizes = [one.stat().st_size for one in directory.glob("*.cache")]
+        return str((directory / "reserved").readlink()) == f"{sum(sizes)}:{len(sizes)}"
+    return False
 
 
 def test_a_node_says_what_its_processes_have_reserved(case: Case) -> None:
