@@ -101,6 +101,8 @@ int main(int argc, char **argv)
     }
     for (uint32_t i = 0; i < map->header->replica_count; i++) {
         const struct map_replica *replica = &map->replicas[i];
+        if (map_file_at(map, replica->file) == NULL)
+            return 1;
         struct table table = {map, replica, NULL, map->files[replica->file].identity.size};
         double at_random = 1e9, in_order = 1e9, missing = 1e9, one_fetch = 1e9;
         if (replica->extent_count > 0)

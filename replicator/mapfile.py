@@ -7,11 +7,12 @@ what they wrote there into the catalog.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from pdla.replicator.journals import bytes_waiting
 from pdla.replicator.write_targets import directory_identity, journals_of, target_of
 from pdla.units import format_bytes
 
-MAGIC = b"PDLAMAP3"
+MAGIC = b"PDLAMAP4"
 STATE_MAGIC = b"PDLASTA1"
 
 HEADER = np.dtype(
@@ -50,6 +51,8 @@ HEADER = np.dtype(
     ]
 )
 CHECKSUM_AT = 24
+_ENTRY_FIELDS = ["first_replica", "replica_count", "body", "body_size", "checksum"]
+_ENTRY = [(name, "<u4") for name in _ENTRY_FIELDS]
 FILE = np.dtype(
     [
         ("device", "<u8"),
@@ -57,25 +60,22 @@ FILE = np.dtype(
         ("size", "<i8"),
         ("mtime_ns", "<i8"),
         ("ctime_ns", "<i8"),
-        ("first_replica", "<u4"),
-        ("replica_count", "<u4"),
+        *_ENTRY,
         ("path", "<u4"),
-        ("reserved", "<u4"),
     ]
 )
 TARGET = np.dtype(
     [
         ("device", "<u8"),
         ("inode", "<u8"),
+        *_ENTRY,
         ("name", "<u4"),
         ("path", "<u4"),
         ("journals", "<u4"),
-        ("first_replica", "<u4"),
-        ("replica_count", "<u4"),
-        ("reserved", "<u4"),
     ]
 )
 COMPONENT = np.dtype([("path", "<u4"), ("reserved", "<u4"), ("inode", "<u8"), ("size", "<i8"), ("mtime_ns", "<i8")])
+_COMPONENT = struct.Struct("<IIQqq")
 REPLICA = np.dtype(
     [
         ("id", "<u8"),
@@ -199,10 +199,10 @@ class StateFile:
 
 
 class _Image:
-    """The bytes of a map under construction; every section is aligned to 8 bytes."""
+    """The bytes of a map under construction, after ``size`` for its header; every section is aligned to 8 bytes."""
 
-    def __init__(self) -> None:
-        self.data = bytearray(HEADER.itemsize)
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
 
     def append(self, section: bytes) -> int:
         """Append a section, and return its offset."""
@@ -215,8 +215,10 @@ class _Image:
     def text(self, path: str | Path) -> int:
         return self.append(os.fsencode(path) + b"\0")
 
-    def rows(self, values: Iterable[tuple[Any, ...]], kind: np.dtype[Any]) -> int:
-        return self.append(np.array(list(values), dtype=kind).tobytes())
+    def put(self, offset: int, values: Sequence[tuple[Any, ...]], kind: np.dtype[Any]) -> None:
+        """Put a table where there is room for it."""
+        section = np.array(values, dtype=kind).tobytes()
+        self.data[offset : offset + len(section)] = section
 
 
 def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
@@ -308,52 +310,68 @@ def _replace(path: Path, image: bytes) -> None:
 
 
 def _map_image(generation: int, state_path: Path, by_file: list[list[Mapped]], by_target: list[_Target]) -> bytes:
-    image = _Image()
-    files, targets, rows, components = [], [], [], list[tuple[int, ...]]()
-
-    def add(replicas: list[Mapped], owner: int) -> tuple[int, int]:
-        """Add the replicas of a file, and return the number of the first one, and how many they are."""
-        for replica in replicas:
-            rows.append(_replica_row(image, replica, owner, len(components)))
-            components.extend(
-                (image.text(path), 0, inode, size, mtime_ns) for path, inode, size, mtime_ns in replica.components
-            )
-        return len(rows) - len(replicas), len(replicas)
-
+    """Header, files, targets and what finds them; the table of replicas; then the body of each entry."""
+    files_at = HEADER.itemsize
+    targets_at = files_at + FILE.itemsize * len(by_file)
+    image = _Image(targets_at + TARGET.itemsize * len(by_target))
+    state_at = image.text(state_path)
+    names = [
+        (image.text(target.path.name), image.text(target.path), image.text(target.journals)) for target in by_target
+    ]
+    count = sum(map(len, by_file)) + sum(len(target.replicas) for target in by_target)
+    replicas_at = image.append(bytes(REPLICA.itemsize * count))
+    rows, paths, bodies = [], [], [len(image.data)]
     for index, group in enumerate(by_file):
-        one = group[0].identity
-        numbers = (one.device, one.inode, one.size, one.mtime_ns, one.ctime_ns)
-        files.append((*numbers, *add(group, index), image.text(group[0].path), 0))
+        paths.append(image.text(group[0].path))
+        rows += [_replica_row(image, replica, index) for replica in group]
+        bodies.append(len(image.data))
     for index, target in enumerate(by_target):
-        name = image.append(os.fsencode(target.path.name) + b"\0")
-        texts = (name, image.text(target.path), image.text(target.journals))
-        targets.append((target.directory.device, target.directory.inode, *texts, *add(target.replicas, index), 0))
-    table = np.array(rows, dtype=REPLICA)
-    table["components"] = image.rows(components, COMPONENT) + COMPONENT.itemsize * table["components"]
-    header = np.zeros((), dtype=HEADER)
-    header["magic"], header["generation"] = MAGIC, generation
-    header["file_count"], header["replica_count"] = len(files), len(rows)
-    header["files_offset"] = image.rows(files, FILE)
-    header["replicas_offset"] = image.append(table.tobytes())
-    header["target_count"], header["targets_offset"] = len(targets), image.rows(targets, TARGET)
-    header["state_path"] = image.text(state_path)
-    header["total_size"] = len(image.data)
-    image.data[: HEADER.itemsize] = header.tobytes()
-    header["checksum"] = _checksum(bytes(image.data))
-    image.data[: HEADER.itemsize] = header.tobytes()
+        rows += [_replica_row(image, replica, index) for replica in target.replicas]
+        bodies.append(len(image.data))
+    image.put(replicas_at, rows, REPLICA)
+    counts = [*map(len, by_file), *(len(target.replicas) for target in by_target)]
+    entries = list(_entries(image.data, replicas_at, counts, bodies))
+    identities = [group[0].identity for group in by_file]
+    files = [
+        (one.device, one.inode, one.size, one.mtime_ns, one.ctime_ns, *entry, path)
+        for one, entry, path in zip(identities, entries[: len(by_file)], paths, strict=True)
+    ]
+    targets = [
+        (target.directory.device, target.directory.inode, *entry, *texts)
+        for target, entry, texts in zip(by_target, entries[len(by_file) :], names, strict=True)
+    ]
+    image.put(files_at, files, FILE)
+    image.put(targets_at, targets, TARGET)
+    places = (len(files), len(rows), files_at, replicas_at, state_at, len(targets), targets_at)
+    image.put(0, [(MAGIC, len(image.data), generation, 0, *places, (0, 0))], HEADER)
+    struct.pack_into("<I", image.data, CHECKSUM_AT, _index_checksum(image.data, replicas_at))
     return bytes(image.data)
 
 
-def _replica_row(image: _Image, replica: Mapped, file: int, component: int) -> tuple[int, ...]:
-    """An entry of the table of replicas; ``component`` is the number of its first component."""
+def _entries(
+    image: bytes | bytearray, replicas_at: int, counts: Sequence[int], bodies: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """The part of each entry that leads to its replicas and its body; ``bodies`` has the end of the last one, too."""
+    view, first = memoryview(image), 0
+    for count, (start, stop) in zip(counts, pairwise(bodies), strict=True):
+        rows = view[replicas_at + first * REPLICA.itemsize :][: count * REPLICA.itemsize]
+        yield first, count, start, stop - start, _entry_checksum(rows, view[start:stop])
+        first += count
+
+
+def _replica_row(image: _Image, replica: Mapped, owner: int) -> tuple[int, ...]:
+    """An entry of the table of replicas."""
     access_map, rule = replica.access_map, replica.rule
     extents = b"" if access_map.extents is None else access_map.extents.astype("<i8").tobytes()
+    loops = np.array(access_map.loops, dtype="<i8").tobytes()
+    paths = [image.text(one[0]) for one in replica.components]
+    components = [(at, 0, *one[1:]) for at, one in zip(paths, replica.components, strict=True)]
     return (
         *(replica.id, access_map.start, access_map.length, access_map.replica_start, access_map.size, rule.section),
-        *(len(access_map.loops), image.append(np.array(access_map.loops, dtype="<i8").tobytes())),
+        *(len(access_map.loops), image.append(loops)),
         *(len(extents) // _ROW.itemsize, image.append(extents)),
         *(rule.servers, rule.groups, image.append(np.array(rule.strips, dtype=_STRIP).tobytes())),
-        *(component, file, 0),
+        *(image.append(b"".join(starmap(_COMPONENT.pack, components))), owner, 0),
     )
 
 
@@ -366,9 +384,15 @@ def _state_image(generation: int, by_file: list[list[Mapped]], written: int) -> 
     return header.tobytes() + files.tobytes() + bytes(count + -count % 8) + bytes(PLACES.itemsize)
 
 
-def _checksum(image: bytes) -> int:
-    """CRC32C of everything but the four bytes of the checksum itself."""
-    return int(google_crc32c.extend(google_crc32c.value(image[:CHECKSUM_AT]), image[CHECKSUM_AT + 4 :]))
+def _index_checksum(image: bytes | bytearray, replicas_at: int) -> int:
+    """CRC32C of all before the table of replicas but the four bytes of the checksum itself."""
+    before = google_crc32c.value(bytes(image[:CHECKSUM_AT]))
+    return int(google_crc32c.extend(before, bytes(image[CHECKSUM_AT + 4 : replicas_at])))
+
+
+def _entry_checksum(rows: bytes | memoryview, body: bytes | memoryview) -> int:
+    """CRC32C of the replicas of an entry, and of its body."""
+    return int(google_crc32c.extend(google_crc32c.value(bytes(rows)), bytes(body)))
 
 
 def read_map(path: Path) -> MapFile:
@@ -399,8 +423,14 @@ def _header(image: bytes) -> Any:
         raise FormatError(why)
     if header["total_size"] != len(image):
         raise FormatError(f"its header says {header['total_size']} bytes, but it has {len(image)}")
-    if header["checksum"] != _checksum(image) or header["reserved"].any():
+    if header["checksum"] != _index_checksum(image, int(header["replicas_offset"])) or header["reserved"].any():
         raise FormatError("its checksum is wrong")
+    tables, view = _tables(image), memoryview(image)
+    replicas = view[int(header["replicas_offset"]) :]
+    for first, count, body, body_size, checksum in _owners(tables).tolist():
+        rows = replicas[first * REPLICA.itemsize : (first + count) * REPLICA.itemsize]
+        if checksum != _entry_checksum(rows, view[body : body + body_size]):
+            raise FormatError("the checksum of an entry is wrong")
     return header
 
 
@@ -423,16 +453,21 @@ def _tables(image: bytes) -> _Tables:
     )
 
 
+def _owners(tables: _Tables) -> Any:
+    """What leads to the replicas and to the body of each entry: of files, then of targets."""
+    return np.concatenate([tables.files[_ENTRY_FIELDS], tables.targets[_ENTRY_FIELDS]])
+
+
 def _parse_map(image: bytes) -> MapFile:
     """The map, if it is undamaged and all its entries are right."""
     _header(image)
-    header, files, targets, replicas = tables = _tables(image)
+    header, files, _, replicas = tables = _tables(image)
     _check_owners(tables)
     order = list(zip(files["inode"].tolist(), files["device"].tolist(), strict=True))
     if any(one >= other for one, other in pairwise(order)):
         raise FormatError("its files are not sorted by inode and device")
     _check_replicas(image, replicas)
-    _check_texts(image, files["path"], targets["path"], targets["journals"], _component_paths(image, replicas))
+    _check_bodies(image, tables)
     return MapFile(int(header["generation"]), _text(image, header["state_path"]), image)
 
 
@@ -478,22 +513,44 @@ def _check_replicas(image: bytes, replicas: Any) -> None:
             _access_map(image, row), _rule(image, row)
 
 
-def _component_paths(image: bytes, replicas: Any) -> Any:
-    """The places of the paths of all components."""
-    at, counts = replicas["components"].astype(np.int64), replicas["servers"].astype(np.int64)
-    wrong = (at % 8 != 0) | (at + counts * COMPONENT.itemsize > len(image))
-    if wrong.any():
-        raise FormatError(f"the components of replica {replicas['id'][wrong][0]} reach beyond its {len(image)} bytes")
-    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = np.repeat(at, counts) + number * COMPONENT.itemsize
-    return np.frombuffer(image, "<u4", len(image) // 4)[places // 4]  # a component begins with its path
+def _check_bodies(image: bytes, tables: _Tables) -> None:
+    """Check that the body of each entry has all that it refers to, and the index the paths of the targets."""
+    header, files, targets, replicas = tables
+    owners = _owners(tables)
+    starts = owners["body"].astype(np.int64)
+    stops = starts + owners["body_size"]
+    if (starts % 8 != 0).any() or (stops > len(image)).any():
+        raise FormatError(f"the part of an entry reaches beyond its {len(image)} bytes")
+    owner = np.repeat(np.arange(len(owners)), owners["replica_count"])
+    servers = replicas["servers"].astype(np.int64)
+    for name, sizes in (
+        ("loops", replicas["loop_count"].astype(np.int64) * _ROW.itemsize),
+        ("extents", replicas["extent_count"].astype(np.int64) * _ROW.itemsize),
+        ("strips", servers // np.maximum(replicas["groups"], 1) * _STRIP.itemsize),
+        ("components", servers * COMPONENT.itemsize),
+    ):
+        at = replicas[name].astype(np.int64)
+        wrong = (at % 8 != 0) | (at < starts[owner]) | (at + sizes > stops[owner])
+        if wrong.any():
+            raise FormatError(f"the {name} of replica {replicas['id'][wrong][0]} are not in its part of the map")
+    component = np.arange(servers.sum()) - np.repeat(np.cumsum(servers) - servers, servers)
+    places = np.repeat(replicas["components"].astype(np.int64), servers) + component * COMPONENT.itemsize
+    paths = np.frombuffer(image, "<u4", len(image) // 4)[places // 4]  # a component begins with its path
+    owner = np.repeat(owner, servers)
+    of_files = slice(len(files))
+    _check_paths(image, files["path"], starts[of_files], stops[of_files])
+    _check_paths(image, paths, starts[owner], stops[owner])
+    for name in ("path", "journals"):
+        _check_paths(image, targets[name], HEADER.itemsize, header["replicas_offset"])
 
 
-def _check_texts(image: bytes, *places: Any) -> None:
-    """Check that an absolute path is at each of these places."""
-    at = np.concatenate(places).astype(np.int64)
-    ended = at <= image.rfind(b"\0")
-    wrong = ~ended | (np.frombuffer(image, np.uint8)[np.where(ended, at, 0)] != ord("/"))
+def _check_paths(image: bytes, places: Any, starts: Any, stops: Any) -> None:
+    """Check that at each of these places is an absolute path, which begins and ends in its part of the map."""
+    at, stops = places.astype(np.int64), np.broadcast_to(stops, places.shape)
+    inside = (at >= starts) & (at < stops)
+    begins = np.frombuffer(image, np.uint8)[np.where(inside, at, 0)] == ord("/")
+    ends = [image.find(b"\0", start, stop) >= 0 for start, stop in zip(at.tolist(), stops.tolist(), strict=True)]
+    wrong = ~(inside & begins & np.array(ends, dtype=bool))
     if wrong.any():
         raise FormatError(f"there is no absolute path at byte {at[wrong][0]}")
 

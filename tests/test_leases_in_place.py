@@ -447,6 +447,10 @@ def test_ranks_with_different_maps_do_not_read_the_replicas(consumer: Consumer) 
     differ = ["sh", "-c", f'[ "${rank}" = 0 ] || export PDLA_MAP={other}; exec "$@"', "sh"]
     seen = consumer.read("original", *LOOK, extra=differ)
     assert consumer.in_place > 0  # it has the same content
+    image = bytearray(other.read_bytes())
+    image[-1] ^= 1  # of the entry of the file
+    other.write_bytes(image)
+    assert consumer.read("original", *LOOK, extra=differ).count(f"open {ERR_IO} -1") == 2
     publish(place.catalog, other)
     assert consumer.read("original", *LOOK, extra=differ).count(f"open {ERR_IO} -1") == 2
     assert consumer.read("original", *LOOK) == seen

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
 from pdla.accessmap import AccessMap
@@ -22,6 +21,7 @@ from pdla.model import Layout, Loop, Signature
 from pdla.replicator import mapfile
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import fold, publish, read_map, read_state
+from tests.support.handmade_maps import renew
 from tests.support.mpi import GCC
 
 STATE_HEADER_SIZE = 32
@@ -114,10 +114,6 @@ def test_the_generation_grows_also_past_a_foreign_map(tmp_path: Path, catalog: C
     other.close()
 
 
-def checksum(image: bytearray) -> int:
-    return int(google_crc32c.value(bytes(image[:24] + image[28:])))
-
-
 def test_every_flipped_byte_is_refused(tmp_path: Path, catalog: Catalog, path: Path):
     file = original(tmp_path)
     register(catalog, file, *REGULAR)
@@ -138,7 +134,7 @@ def test_counts_and_offsets_that_lead_elsewhere_are_refused(tmp_path: Path, cata
     for value in (0, 3, 8, 64, 1 << 20, 0xFFFFFFFF):
         if struct.unpack_from("<I", image, at)[0] != value:
             struct.pack_into("<I", image, at, value)
-            struct.pack_into("<I", image, 24, checksum(image))
+            renew(image)
             path.write_bytes(image)
             with pytest.raises(FormatError):
                 read_state(read_map(path))
@@ -161,7 +157,7 @@ def test_a_map_with_a_right_checksum_and_a_wrong_replica_is_refused(tmp_path: Pa
     at = struct.unpack_from("<I", image, 40)[0] + 32  # map_replica.size
     assert struct.unpack_from("<q", image, at)[0] == replica.size
     struct.pack_into("<q", image, at, replica.size + 1)
-    struct.pack_into("<I", image, 24, checksum(image))
+    renew(image)
     path.write_bytes(image)
     with pytest.raises(FormatError, match="should have 513 bytes but maps 512"):
         read_map(path)
@@ -181,7 +177,7 @@ def test_a_map_is_refused_if_only_the_last_of_many_replicas_is_wrong(
         at = struct.unpack_from("<I", image, struct.unpack_from("<I", image, at)[0])[0]
         assert image[at : at + 6] == b"/pool/"
     struct.pack_into("<I", image, at, 0 if name == "section" else 0xFFFFFFF8)
-    struct.pack_into("<I", image, 24, checksum(image))
+    renew(image)
     path.write_bytes(image)
     with pytest.raises(FormatError, match="not a usable map"):
         read_map(path)

@@ -22,7 +22,7 @@ from pdla.collectors.tracefile import read_trace
 from pdla.errors import FormatError
 from pdla.policies.planfile import read_plan
 from pdla.replicator.journals import read_journal
-from pdla.replicator.mapfile import read_map
+from pdla.replicator.mapfile import MAGIC, read_map
 from tests.conftest import PDLA, REPOSITORY, Pdla
 from tests.releases.reading import content
 
@@ -31,7 +31,13 @@ RELEASES = sorted(path.parent for path in (REPOSITORY / "tests/releases").glob("
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
 def test_the_files_of_a_release_are_read_as_it_read_them(release: Path) -> None:
-    assert json.loads(json.dumps(content(release))) == json.loads((release / "content.json").read_text())
+    """But for a map of another version, which is refused in one line until the next publication."""
+    wanted = json.loads((release / "content.json").read_text())
+    if (release / "replicas.map").read_bytes()[:8] != MAGIC:
+        del wanted["map"], wanted["state"]
+        with pytest.raises(FormatError, match=r"version \d.*reads version \d.*\(pdla gc makes a new map\)$"):
+            read_map(release / "replicas.map")
+    assert json.loads(json.dumps(content(release))) == wanted
 
 
 def test_the_present_version_has_files(pdla: Pdla) -> None:
@@ -74,7 +80,6 @@ def test_a_newer_file_is_refused_in_one_line(
     copy = tmp_path / "release"
     shutil.copytree(RELEASES[-1], copy)
     path = next(copy.glob(name))
-    read(path)
     change(path)
     with pytest.raises(
         FormatError, match=r"version \d.*reads (up to|version) \d.*(update pdla|make a new plan)"

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.handmade_maps import Replica, read_places, write_map, write_places
+from pdla.replicator.mapfile import REPLICA
+from tests.support.handmade_maps import Replica, read_places, renew, write_map, write_places
 from tests.support.mpi import GCC, Mpi, available_mpis, compile_preloaded, unavailable
 
 ROOT = Path(__file__).parents[1]
@@ -218,6 +219,11 @@ def test_a_damaged_map_is_refused_or_harmless(unit: Path, tmp_path: Path, seed: 
     assert 0 < int(done.stdout) < 3900
 
 
+def test_a_map_with_a_flipped_bit_is_refused(unit: Path, tmp_path: Path) -> None:
+    map_file, _ = random_map(tmp_path, 3, replicas=4, targets=3)
+    assert run_unit(unit, "flips", map_file).stdout == "0\n"
+
+
 ASTRAY = {
     "a loop of no turns": Replica(20, length=10, loops=[(0, 10, 10)]),
     "turns that overlap": Replica(20, length=10, loops=[(2, 9, 10)]),
@@ -243,6 +249,37 @@ def test_a_map_that_leads_astray_is_refused(unit: Path, tmp_path: Path, how: str
     original = tmp_path / "original"
     original.write_bytes(bytes(100))
     write_map(tmp_path / "map", [(original, [replace(ASTRAY[how], components=[original] * ASTRAY[how].servers)])])
+    done = run_unit(unit, "locate", tmp_path / "map")
+    assert (done.returncode, done.stderr) == (1, "a replica's entry is wrong\n")
+
+
+def test_a_damaged_entry_ends_the_use_of_the_map(unit: Path, tmp_path: Path) -> None:
+    """From the open on that has found it, as if all of the map were damaged."""
+    files = []
+    for name in ("one", "other"):
+        (tmp_path / name).write_bytes(bytes(100))
+        files.append((tmp_path / name, [Replica(100, length=100).build(bytes(100), tmp_path / f"replica-{name}")]))
+    write_map(tmp_path / "map", files)
+    flip(tmp_path / "map", -1)
+    assert run_unit(unit, "use", tmp_path / "map", "0").stdout == "ok\nok\n"
+    assert run_unit(unit, "use", tmp_path / "map", "1").stdout == "ok\nits checksum does not match\n"
+
+
+@pytest.mark.parametrize("field", ["loops", "strips", "components"])
+def test_a_map_that_leads_out_of_its_entry_is_refused(unit: Path, tmp_path: Path, field: str) -> None:
+    """To the same part of another entry, whose bytes have a checksum of their own."""
+    files = []
+    for name in ("one", "other"):
+        (tmp_path / name).write_bytes(bytes(100))
+        replica = Replica(20, length=10, loops=[(2, 50, 10)])
+        files.append((tmp_path / name, [replica.build(bytes(100), tmp_path / f"replica-{name}")]))
+    write_map(tmp_path / "map", files)
+    image = bytearray((tmp_path / "map").read_bytes())
+    at = REPLICA.fields[field][1]
+    first, second = (int.from_bytes(image[40:44], "little") + number * REPLICA.itemsize + at for number in range(2))
+    image[second : second + 4] = image[first : first + 4]
+    renew(image)
+    (tmp_path / "map").write_bytes(image)
     done = run_unit(unit, "locate", tmp_path / "map")
     assert (done.returncode, done.stderr) == (1, "a replica's entry is wrong\n")
 
@@ -725,6 +762,13 @@ def give_away(path: Path) -> None:
     os.chown(path, 1234, -1)
 
 
+def flip(path: Path, at: int) -> None:
+    """Damage a byte of the index of a map, or of the entry of its last file."""
+    image = bytearray(path.read_bytes())
+    image[at] ^= 1
+    path.write_bytes(image)
+
+
 def of_generation(state: Path, number: int) -> None:
     """Makes the state file that of another publication."""
     image = state.read_bytes()
@@ -740,7 +784,8 @@ def of_generation(state: Path, number: int) -> None:
             "it is of another version of pdla (pdla gc writes a new one)",
         ),
         (lambda path: path.write_bytes(path.read_bytes()[:-8]), "it was cut short or is too long"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "its checksum does not match"),
+        (lambda path: flip(path, 56), "its checksum does not match"),
+        (lambda path: flip(path, -1), "its checksum does not match"),
         (lambda path: path.write_bytes(b""), "it is empty or not a regular file"),
         (lambda path: path.unlink(), "it cannot be opened"),
         (lambda path: path.chmod(0o666), "it is neither the user's nor root's, or others may write to it"),
@@ -756,6 +801,22 @@ def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable
     reports = mpich.compare("independent", "collective", ranks=2)
     assert [(report["map"], report["files"]) for report in reports] == [(why, [])] * 2
     assert mpich.said(PDLA_MAP=mpich.map) == [f"{NO_MAP} {mpich.map} (PDLA_MAP) cannot be used: {why}"]
+
+
+def test_what_a_map_has_of_other_files_is_not_looked_at(mpich: Case) -> None:
+    """Each process of a program would read all of it."""
+    mpich.publish(mpich.columns())
+    other = mpich.directory / "other"
+    other.write_bytes(bytes(100))
+    files = [(mpich.original, [mpich.columns().build(mpich.content(), mpich.directory / "columns")])]
+    files += [(other, [Replica(100, length=100).build(bytes(100), mpich.directory / "copy")])]
+    write_map(mpich.map, files)
+    image = mpich.map.read_bytes()
+    path = bytes(other) + b"\0"
+    flip(mpich.map, image.index(path))
+    reports = mpich.compare("independent", "collective", ranks=2)
+    assert {report["map"] for report in reports} == {"ok"}
+    assert total(reports, "replica", "bytes") > 0
 
 
 def test_without_a_map_the_library_is_silent_under_pdla_run(mpich: Case) -> None:
@@ -802,9 +863,13 @@ def test_the_reason_for_no_replica_is_that_of_the_best_one(mpich: Case) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, bad: int) -> None:
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, how: str, bad: int) -> None:
     """Half of the ranks cannot read the map: no rank redirects or waits for ever, and a write is still noticed."""
     mpich.publish(mpich.columns())
+    if how == "damaged":
+        shutil.copy(mpich.map, mpich.directory / "nothing")
+        flip(mpich.directory / "nothing", -1)
     out = mpich.directory / "out"
     out.mkdir()
     words: list[str | Path] = []
@@ -815,7 +880,8 @@ def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, ba
         words += [mpich.program, mpich.original, out / "rank", "writable", "look", "write-inside", "look", "collective"]
     mpich.mpi.run([*mpich.mpi.mpiexec, *map(str, words)])
     reports = [json.loads(path.read_text()) for path in out.glob("*/*.json")]
-    assert sorted(report["map"] for report in reports) == ["it cannot be opened"] * 2 + ["ok"] * 2
+    why = "it cannot be opened" if how == "missing" else "its checksum does not match"
+    assert sorted(report["map"] for report in reports) == [why] * 2 + ["ok"] * 2
     assert total(reports, "replica", "bytes") == 0
     reports = mpich.compare("independent", "collective")
     assert total(reports, "replica", "bytes") == 0

@@ -510,8 +510,14 @@ def test_h25_another_number_of_ranks_uses_the_same_replica(mpich: Case) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_h26_ranks_without_the_map_leave_all_writes_to_the_original(mpich: Case, bad: int) -> None:
-    """Half of the ranks cannot read the map: no rank redirects or waits for ever."""
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_h26_ranks_without_the_map_leave_all_writes_to_the_original(mpich: Case, how: str, bad: int) -> None:
+    """Half of the ranks cannot read the map, or the entry of their file: no rank redirects or waits for ever."""
+    if how == "damaged":
+        image = bytearray((mpich.directory / "map").read_bytes())
+        image[-1] ^= 1
+        (mpich.directory / "nothing").write_bytes(image)
+        (mpich.directory / "nothing").chmod(0o600)
     words: list[str | Path] = []
     for half in range(2):
         name = mpich.directory / ("nothing" if half == bad else "map")

@@ -215,8 +215,9 @@ struct loaded_map *cached_index_map(void *index)
                                .files = (const struct map_file *)((char *)index + header->files_offset),
                                .targets = (const struct map_target *)((char *)index + header->targets_offset),
                                .replicas = (const struct map_replica *)((char *)index + header->replicas_offset),
+                               .indexes = calloc(header->replica_count, sizeof *map->indexes),
                                .unreachable = unreachable};
-    locate_prepare(map);
+    locate_prepare(map, 0, header->replica_count);
     return map;
 }
 
@@ -231,9 +232,7 @@ struct range *cached_index_ranges(const struct loaded_map *map, uint64_t *count)
 
 void cached_index_free(struct loaded_map *map)
 {
-    for (uint32_t i = 0; map->indexes != NULL && i < map->header->replica_count; i++)
-        free(map->indexes[i]);
-    free(map->indexes);
-    free((void *)(uintptr_t)map->base);
-    free(map);
+    void *index = (void *)(uintptr_t)map->base;
+    map_free(map);
+    free(index);
 }

@@ -1,5 +1,6 @@
-/* A map file that has been loaded, with its state file. Everything in it has been checked: offsets,
- * counts, arithmetic and checksum. Users of these pointers need no further checks. */
+/* A map file that has been loaded, with its state file. Its index has been checked, and the entry of each file and
+ * target that the functions here return: offsets, counts, arithmetic and checksums. Users of these need no further
+ * checks; nobody else looks at the replicas of an entry. */
 #ifndef PDLA_LOADEDMAP_H
 #define PDLA_LOADEDMAP_H
 
@@ -19,6 +20,7 @@ struct loaded_map {
     uint8_t *stale;                    /* [replica_count], enum state_stale */
     uint64_t *unreachable;             /* [STATE_PLACES], shared, too, unless the state file is older */
     struct extent_index **indexes;     /* [replica_count], locate.c's; NULL: there is none */
+    struct map_checks *checks;         /* of the entries; NULL: they need none */
     uint64_t device, inode;            /* of the map file, to notice a new publication */
     int64_t mtime_ns;
     uint64_t state_device, state_inode;
@@ -31,9 +33,17 @@ struct loaded_map {
  * several threads. */
 const struct loaded_map *map_current(const char *path, const char **why);
 
-/* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; otherwise a
- * literal that says what is wrong. */
-const char *map_check(const void *base, size_t size);
+/* `size` bytes at `base` (8-byte aligned) as a map without a state file. NULL: they are none, or memory is short, and
+ * *why (a literal) says what is wrong. */
+struct loaded_map *map_of(const void *base, size_t size, const char **why);
+void map_free(struct loaded_map *);
+
+/* What is wrong with an entry that was looked up; NULL: nothing. map_current refuses such a map from then on. */
+const char *map_damage(const struct loaded_map *);
+
+/* By number. NULL: its entry is damaged. */
+const struct map_file *map_file_at(const struct loaded_map *, uint64_t number);
+const struct map_target *map_target_at(const struct loaded_map *, uint64_t number);
 
 /* The file with this inode that has this path or, failing that, this device; or NULL. */
 const struct map_file *map_find(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode);

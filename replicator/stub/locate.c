@@ -69,11 +69,9 @@ static struct extent_index *make_index(const struct map_extent *extents, uint32_
     return index;
 }
 
-void locate_prepare(struct loaded_map *map)
+void locate_prepare(const struct loaded_map *map, uint32_t first, uint32_t count)
 {
-    const uint32_t count = map->header->replica_count;
-    map->indexes = calloc(count, sizeof *map->indexes);
-    for (uint32_t i = 0; map->indexes != NULL && i < count; i++)
+    for (uint32_t i = first; map->indexes != NULL && i < first + count; i++)
         if (map->replicas[i].extent_count > 0)
             map->indexes[i] = make_index(map_at(map, map->replicas[i].extents), map->replicas[i].extent_count);
 }

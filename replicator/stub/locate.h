@@ -13,8 +13,8 @@ struct piece {
     int64_t replica_offset;
 };
 
-/* Builds the indexes of a map that has been checked. To be called once. */
-void locate_prepare(struct loaded_map *);
+/* Builds the indexes of `count` replicas that have been checked. To be called once for each. */
+void locate_prepare(const struct loaded_map *, uint32_t first, uint32_t count);
 
 /* The first piece of the replica in [start, stop), start < stop, cut to it. False: the replica has
  * no byte of it. The cost is at most one division for each loop, or two reads of a table from

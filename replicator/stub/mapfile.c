@@ -12,20 +12,27 @@
 
 /* ---- checking ---------------------------------------------------------------------------------------------------- */
 
+/* The part [start, stop) of a map in which all of something has to be. */
 struct image {
     const char *base;
-    size_t size;
+    uint64_t start, stop;
 };
 
 static bool array_inside(const struct image *image, uint32_t offset, uint64_t count, size_t element)
 {
-    return offset % 8 == 0 && offset <= image->size && count <= (image->size - offset) / element;
+    return offset % 8 == 0 && offset >= image->start && offset <= image->stop
+        && count <= (image->stop - offset) / element;
+}
+
+static bool text_inside(const struct image *image, uint32_t offset)
+{
+    return offset >= image->start && offset < image->stop
+        && memchr(image->base + offset, '\0', image->stop - offset) != NULL;
 }
 
 static bool path_inside(const struct image *image, uint32_t offset)
 {
-    return offset < image->size && image->base[offset] == '/'
-        && memchr(image->base + offset, '\0', image->size - offset) != NULL;
+    return text_inside(image, offset) && image->base[offset] == '/';
 }
 
 /* True if base + count * step >= 0 can be computed. */
@@ -156,11 +163,6 @@ static const char *name_of(const struct image *image, const struct map_target *t
     return image->base + target->name;
 }
 
-static bool name_inside(const struct image *image, uint32_t offset)
-{
-    return offset < image->size && memchr(image->base + offset, '\0', image->size - offset) != NULL;
-}
-
 static int compare_targets(const struct map_target *one, const char *one_name, const struct map_target *other,
                            const char *other_name)
 {
@@ -178,10 +180,34 @@ static bool in_order(const struct map_file *earlier, const struct map_file *late
     return earlier->identity.device < later->identity.device;
 }
 
-const char *map_check(const void *base, size_t size)
+/* What a map has of a file or of a target. */
+struct entry {
+    uint32_t first_replica, replica_count, body, body_size, checksum;
+};
+
+static struct entry entry_of_file(const struct map_file *file)
 {
-    const struct image image = {base, size};
-    const struct map_header *header = base;
+    return (struct entry){file->first_replica, file->replica_count, file->body, file->body_size, file->checksum};
+}
+
+static struct entry entry_of_target(const struct map_target *target)
+{
+    return (struct entry){target->first_replica, target->replica_count, target->body, target->body_size,
+                          target->checksum};
+}
+
+/* Whether the replicas of an entry are the next ones after those of others. */
+static bool comes_next(const struct map_header *header, struct entry entry, uint32_t *replica)
+{
+    const uint32_t first = *replica;
+    if (entry.first_replica != first || entry.replica_count > header->replica_count - first)
+        return false;
+    *replica += entry.replica_count;
+    return true;
+}
+
+static const char *check_header(const struct map_header *header, size_t size)
+{
     if (size < sizeof *header)
         return "it is too short";
     if (memcmp(header->magic, MAPFILE_MAGIC, sizeof header->magic) != 0)
@@ -190,44 +216,120 @@ const char *map_check(const void *base, size_t size)
             : "it is not a map of replicas";
     if (header->total_size != size)
         return "it was cut short or is too long";
-    size_t after = offsetof(struct map_header, checksum) + sizeof header->checksum;
-    uint32_t before = crc32c(0, base, offsetof(struct map_header, checksum));
-    if (crc32c(before, image.base + after, size - after) != header->checksum)
-        return "its checksum does not match";
-    if (!array_inside(&image, header->files_offset, header->file_count, sizeof(struct map_file))
-        || !array_inside(&image, header->replicas_offset, header->replica_count, sizeof(struct map_replica))
-        || !array_inside(&image, header->targets_offset, header->target_count, sizeof(struct map_target))
-        || !path_inside(&image, header->state_path))
+    if (header->replicas_offset < sizeof *header || header->replicas_offset > size)
         return "an offset leaves the file";
-    const struct map_file *files = (const struct map_file *)(image.base + header->files_offset);
-    const struct map_replica *replicas = (const struct map_replica *)(image.base + header->replicas_offset);
+    const char *base = (const char *)header;
+    const size_t after = offsetof(struct map_header, checksum) + sizeof header->checksum;
+    const uint32_t before = crc32c(0, base, offsetof(struct map_header, checksum));
+    if (crc32c(before, base + after, header->replicas_offset - after) != header->checksum)
+        return "its checksum does not match";
+    return NULL;
+}
+
+/* Checks all but the entries. */
+static const char *check_index(const struct map_header *header, size_t size)
+{
+    const char *base = (const char *)header, *why = check_header(header, size);
+    if (why != NULL)
+        return why;
+    const struct image index = {base, sizeof *header, header->replicas_offset};
+    const struct image whole = {base, sizeof *header, size};
+    if (!array_inside(&index, header->files_offset, header->file_count, sizeof(struct map_file))
+        || !array_inside(&index, header->targets_offset, header->target_count, sizeof(struct map_target))
+        || !array_inside(&whole, header->replicas_offset, header->replica_count, sizeof(struct map_replica))
+        || !path_inside(&index, header->state_path))
+        return "an offset leaves the file";
+    const struct map_file *files = (const struct map_file *)(base + header->files_offset);
     uint32_t replica = 0;
     for (uint32_t i = 0; i < header->file_count; i++) {
-        const struct map_file *file = &files[i];
-        if (!path_inside(&image, file->path) || file->identity.size < 0 || file->first_replica != replica
-            || file->replica_count > header->replica_count - replica || (i > 0 && !in_order(file - 1, file)))
+        if (files[i].identity.size < 0 || !comes_next(header, entry_of_file(&files[i]), &replica)
+            || (i > 0 && !in_order(&files[i - 1], &files[i])))
             return "a file's entry is wrong";
-        for (uint32_t last = replica + file->replica_count; replica < last; replica++) {
-            if (!replica_fits(&image, &replicas[replica], i, file->identity.size))
-                return "a replica's entry is wrong";
-        }
     }
-    const struct map_target *targets = (const struct map_target *)(image.base + header->targets_offset);
+    const struct map_target *targets = (const struct map_target *)(base + header->targets_offset);
     for (uint32_t i = 0; i < header->target_count; i++) {
         const struct map_target *target = &targets[i];
-        if (!path_inside(&image, target->path) || !path_inside(&image, target->journals)
-            || !name_inside(&image, target->name) || target->first_replica != replica
-            || target->replica_count > header->replica_count - replica
+        if (!path_inside(&index, target->path) || !path_inside(&index, target->journals)
+            || !text_inside(&index, target->name) || !comes_next(header, entry_of_target(target), &replica)
             || (i > 0
-                && compare_targets(target - 1, name_of(&image, target - 1), target, name_of(&image, target)) >= 0))
+                && compare_targets(target - 1, name_of(&index, target - 1), target, name_of(&index, target)) >= 0))
             return "a target's entry is wrong";
-        for (uint32_t last = replica + target->replica_count; replica < last; replica++) {
-            const struct map_replica *entry = &replicas[replica];
-            if (!replica_fits(&image, entry, i, INT64_MAX) || !is_dense(&image, entry))
-                return "a replica's entry is wrong";
-        }
     }
     return replica == header->replica_count ? NULL : "a replica is of no file";
+}
+
+/* `number` counts the files, then the targets. */
+static const char *check_entry(const struct loaded_map *map, uint32_t number)
+{
+    const struct map_header *header = map->header;
+    const bool is_file = number < header->file_count;
+    const uint32_t owner = is_file ? number : number - header->file_count;
+    const struct map_file *file = is_file ? &map->files[owner] : NULL;
+    const struct entry entry = is_file ? entry_of_file(file) : entry_of_target(&map->targets[owner]);
+    const struct image whole = {map->base, sizeof *header, header->total_size};
+    const struct image body = {map->base, entry.body, (uint64_t)entry.body + entry.body_size};
+    const struct map_replica *replicas = &map->replicas[entry.first_replica];
+    if (!array_inside(&whole, entry.body, entry.body_size, 1))
+        return "an offset leaves the file";
+    const uint32_t checksum = crc32c(0, replicas, entry.replica_count * sizeof *replicas);
+    if (crc32c(checksum, map->base + entry.body, entry.body_size) != entry.checksum)
+        return "its checksum does not match";
+    if (is_file && !path_inside(&body, file->path))
+        return "a file's entry is wrong";
+    for (uint32_t i = 0; i < entry.replica_count; i++) {
+        if (!replica_fits(&body, &replicas[i], owner, is_file ? file->identity.size : INT64_MAX)
+            || (!is_file && !is_dense(&body, &replicas[i])))
+            return "a replica's entry is wrong";
+    }
+    return NULL;
+}
+
+/* What is known of the entries. */
+struct map_checks {
+    const char *damage; /* atomic, like the others */
+    bool sound[];       /* the files, then the targets */
+};
+
+/* Checks an entry once, and prepares its replicas. */
+static bool is_sound(const struct loaded_map *map, uint32_t number)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct map_checks *checks = map->checks;
+    if (checks == NULL || __atomic_load_n(&checks->sound[number], __ATOMIC_ACQUIRE))
+        return true;
+    pthread_mutex_lock(&lock);
+    bool sound = __atomic_load_n(&checks->sound[number], __ATOMIC_RELAXED);
+    if (!sound) {
+        const char *why = check_entry(map, number);
+        const bool is_file = number < map->header->file_count;
+        const struct entry entry = is_file ? entry_of_file(&map->files[number])
+                                           : entry_of_target(&map->targets[number - map->header->file_count]);
+        if (why != NULL)
+            __atomic_store_n(&checks->damage, why, __ATOMIC_RELAXED);
+        else
+            locate_prepare(map, entry.first_replica, entry.replica_count);
+        sound = why == NULL;
+        __atomic_store_n(&checks->sound[number], sound, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    return sound;
+}
+
+const char *map_damage(const struct loaded_map *map)
+{
+    return map->checks == NULL ? NULL : __atomic_load_n(&map->checks->damage, __ATOMIC_RELAXED);
+}
+
+const struct map_file *map_file_at(const struct loaded_map *map, uint64_t number)
+{
+    return number < map->header->file_count && is_sound(map, (uint32_t)number) ? &map->files[number] : NULL;
+}
+
+const struct map_target *map_target_at(const struct loaded_map *map, uint64_t number)
+{
+    const struct map_header *header = map->header;
+    return number < header->target_count && is_sound(map, header->file_count + (uint32_t)number)
+        ? &map->targets[number] : NULL;
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -280,40 +382,58 @@ static const char *load_state(struct loaded_map *map)
     return NULL;
 }
 
+struct loaded_map *map_of(const void *base, size_t size, const char **why)
+{
+    const struct map_header *header = base;
+    if ((*why = check_index(header, size)) != NULL)
+        return NULL;
+    struct loaded_map *map = malloc(sizeof *map);
+    const size_t entries = (size_t)header->file_count + header->target_count;
+    struct map_checks *checks = calloc(1, sizeof *checks + entries * sizeof *checks->sound);
+    if (map == NULL || checks == NULL) {
+        *why = "out of memory";
+        free(checks);
+        free(map);
+        return NULL;
+    }
+    *map = (struct loaded_map){
+        .base = base,
+        .header = header,
+        .files = (const struct map_file *)((const char *)base + header->files_offset),
+        .targets = (const struct map_target *)((const char *)base + header->targets_offset),
+        .replicas = (const struct map_replica *)((const char *)base + header->replicas_offset),
+        .indexes = calloc(header->replica_count, sizeof *map->indexes),
+        .checks = checks,
+    };
+    return map;
+}
+
+void map_free(struct loaded_map *map)
+{
+    for (uint32_t i = 0; map->indexes != NULL && i < map->header->replica_count; i++)
+        free(map->indexes[i]);
+    free(map->indexes);
+    free(map->checks);
+    free(map);
+}
+
 static struct loaded_map *load(const char *path, const char **why)
 {
     struct stat found;
-    struct loaded_map *map = malloc(sizeof *map);
-    if (map == NULL) {
-        *why = "out of memory";
-        return NULL;
-    }
     char *base = map_whole(path, O_RDONLY, PROT_READ, &found, why);
-    if (base == NULL) {
-        free(map);
+    struct loaded_map *map = base == NULL ? NULL : map_of(base, (size_t)found.st_size, why);
+    if (map != NULL && (*why = load_state(map)) != NULL) {
+        map_free(map);
+        map = NULL;
+    }
+    if (map == NULL) {
+        if (base != NULL)
+            munmap(base, (size_t)found.st_size);
         return NULL;
     }
-    if ((*why = map_check(base, (size_t)found.st_size)) == NULL) {
-        const struct map_header *header = (const struct map_header *)base;
-        *map = (struct loaded_map){
-            .base = base,
-            .header = header,
-            .files = (const struct map_file *)(base + header->files_offset),
-            .targets = (const struct map_target *)(base + header->targets_offset),
-            .replicas = (const struct map_replica *)(base + header->replicas_offset),
-            .device = found.st_dev,
-            .inode = found.st_ino,
-            .mtime_ns = nanoseconds(found.st_mtim),
-        };
-        *why = load_state(map);
-    }
-    if (*why == NULL) {
-        locate_prepare(map);
-    } else {
-        munmap(base, (size_t)found.st_size);
-        free(map);
-        return NULL;
-    }
+    map->device = found.st_dev;
+    map->inode = found.st_ino;
+    map->mtime_ns = nanoseconds(found.st_mtim);
     return map;
 }
 
@@ -338,6 +458,10 @@ const struct loaded_map *map_current(const char *path, const char **why)
         map = another;
     }
     pthread_mutex_unlock(&lock);
+    if (map != NULL && map_damage(map) != NULL) {
+        *why = map_damage(map);
+        return NULL;
+    }
     return map;
 }
 
@@ -373,7 +497,8 @@ const struct map_file *map_find(const struct loaded_map *map, const char *path, 
     int most = 0;
     for (file += first_with(file, sizeof *file, map->header->file_count, inode);
          file < end && file->identity.inode == inode; file++) {
-        int like = likeness(map, file->path, file->identity.device, path, device);
+        int like = !is_sound(map, (uint32_t)(file - map->files)) ? 0
+            : likeness(map, file->path, file->identity.device, path, device);
         if (like > most) {
             most = like;
             best = file;
@@ -396,5 +521,5 @@ const struct map_target *map_find_target(const struct loaded_map *map, const cha
             best = target;
         }
     }
-    return best;
+    return best == NULL ? NULL : map_target_at(map, (uint64_t)(best - map->targets));
 }

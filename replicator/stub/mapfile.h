@@ -2,26 +2,31 @@
  * replicator/mapfile.py writes it, the redirector maps it read-only, and it is replaced only by
  * rename. It is little endian, every section is 8-byte aligned, and offsets count from byte 0.
  *
- * A reader refuses a map, and redirects nothing, if the magic, version, sizes or checksum are
+ * A reader refuses a map, and redirects nothing, if the magic, version, sizes or a checksum are
  * wrong, if an offset or count leaves the file, if the file belongs to neither the user nor root,
- * or if others may write to it. */
+ * or if others may write to it.
+ *
+ * RATIONALE: each process of a program reads the map, and needs the entries of few of thousands of
+ * files. All that finds an entry is the index, in front of the table of replicas, with a checksum
+ * in the header. Each entry has a checksum of its own: it is checked when its file is opened. */
 #ifndef PDLA_MAPFILE_H
 #define PDLA_MAPFILE_H
 
 #include <stdint.h>
 
-#define MAPFILE_MAGIC "PDLAMAP3"
+#define MAPFILE_MAGIC "PDLAMAP4"
 #define MAPFILE_STATE_MAGIC "PDLASTA1"
 
 struct map_header {         /* at byte 0 */
     char magic[8];
     uint64_t total_size;    /* of the file */
     uint64_t generation;    /* grows with every publication */
-    uint32_t checksum;      /* CRC32C of all bytes but these four */
+    uint32_t checksum;      /* CRC32C of the index but these four bytes */
     uint32_t file_count;
     uint32_t replica_count;
     uint32_t files_offset;  /* struct map_file[file_count], sorted by (inode, device) */
-    uint32_t replicas_offset; /* struct map_replica[replica_count]: those of file 0, of file 1, ..., of target 0, ... */
+    uint32_t replicas_offset; /* struct map_replica[replica_count]: those of file 0, of file 1, ..., of target 0, ...
+                                 The index ends here. */
     uint32_t state_path;    /* NUL-terminated absolute path of the state file */
     uint32_t target_count;
     uint32_t targets_offset; /* struct map_target[target_count], sorted by (inode, device, name) */
@@ -37,22 +42,26 @@ struct map_identity {
     int64_t size, mtime_ns, ctime_ns;
 };
 
+/* The body of an entry has all that its path (of a file) and its replicas refer to. The checksum is the CRC32C of its
+ * replicas, followed by its body. */
 struct map_file {
     struct map_identity identity;
     uint32_t first_replica, replica_count;
+    uint32_t body, body_size;
+    uint32_t checksum;
     uint32_t path;          /* NUL-terminated absolute path */
-    uint32_t reserved;
 };
 
 /* A file whose writes may go to replicas, which hold nothing between runs. Its name in its
  * directory identifies it: it may not exist yet, or every run may make it anew. */
 struct map_target {
     uint64_t device, inode; /* of the directory */
-    uint32_t name;          /* NUL-terminated, in the directory */
+    uint32_t first_replica, replica_count;
+    uint32_t body, body_size;
+    uint32_t checksum;
+    uint32_t name;          /* NUL-terminated, in the directory; these three are in the index */
     uint32_t path;          /* NUL-terminated absolute path */
     uint32_t journals;      /* NUL-terminated absolute path of the directory of its journals */
-    uint32_t first_replica, replica_count;
-    uint32_t reserved;
 };
 
 /* AccessMap: original byte start + sum(i_k * stride_k) + j  <->  replica byte replica_start + sum(i_k *

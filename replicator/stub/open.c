@@ -292,6 +292,8 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
         handle == NULL ? NULL : critical_requests_open(handle, path, rank, &redirection_of(handle)->unjudged);
     mine.measures = all_bits(critical_requests_measures(critical));
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
+    if (map != NULL && map_damage(map) != NULL)
+        report_opened(map, map_name(), map_damage(map), rank);
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (handle != NULL) {

@@ -142,7 +142,7 @@ static const struct map_target *target_with(const struct loaded_map *map, const 
 {
     for (uint32_t i = 0; map != NULL && i < map->header->target_count; i++)
         if (strcmp(map_at(map, map->targets[i].journals), directory) == 0)
-            return &map->targets[i];
+            return map_target_at(map, i);
     return NULL;
 }
 
@@ -491,9 +491,11 @@ static struct range *broadcast_ranges(struct range *ranges, uint64_t count, int 
     return NULL;
 }
 
+/* Whether this rank has the target of rank 0. */
 static bool same_map(const struct loaded_map *map, const struct recovery_task *what)
 {
-    return map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
+    return map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum
+        && map_target_at(map, what->target) != NULL;
 }
 
 /* Rank 0's index, on all ranks. NULL: this rank has none. */

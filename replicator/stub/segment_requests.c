@@ -61,9 +61,11 @@ static bool sizes_read(struct segment_requests *segments)
 /* RATIONALE: what is lifted does not depend on the bytes: a program may make its file anew in each run. */
 static const struct map_file *file_named(const struct loaded_map *map, const char *path)
 {
-    for (uint32_t i = 0; map != NULL && i < map->header->file_count; i++)
-        if (strcmp(map_at(map, map->files[i].path), path) == 0)
-            return &map->files[i];
+    for (uint32_t i = 0; map != NULL && i < map->header->file_count; i++) {
+        const struct map_file *file = map_file_at(map, i);
+        if (file != NULL && strcmp(map_at(map, file->path), path) == 0)
+            return file;
+    }
     return NULL;
 }
 

@@ -195,15 +195,15 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
 }
 
 /* Opens what this rank needs for redirection, and notes in `mine` what it can do. Takes `lock`
- * over. NULL: out of memory. */
+ * over. NULL: out of memory, or the entry of the target is damaged. */
 static struct writer *make_writer(const struct loaded_map *map, const struct offer *offer,
                                   const struct opening *opening, const struct cache_hints *hints, int rank, int lock,
                                   struct write_abilities *mine)
 {
-    const struct map_target *target = offer->cached ? &no_replicas : &map->targets[offer->target];
+    const struct map_target *target = offer->cached ? &no_replicas : map_target_at(map, offer->target);
     const char *coherence = getenv("PDLA_COHERENCE");
     char directory[4096] = "";
-    struct writer *writer = calloc(1, sizeof *writer);
+    struct writer *writer = target == NULL ? NULL : calloc(1, sizeof *writer);
     struct stat found;
     if (writer == NULL)
         return NULL;

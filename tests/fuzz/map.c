@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../programs/damaged_maps.h"
 #include "locate.h"
 
 enum { MOST_PIECES = 64 };
@@ -13,19 +14,12 @@ static void expect(bool holds)
         abort();
 }
 
-/* With a right magic, size and checksum, so that the checks after these are reached. */
 static char *repaired(const uint8_t *data, size_t size)
 {
     char *image = malloc(size > 0 ? size : 1);
-    struct map_header *header = (struct map_header *)image;
     memcpy(image, data, size);
-    if (size >= sizeof *header) {
-        memcpy(header->magic, MAPFILE_MAGIC, sizeof header->magic);
-        header->total_size = size;
-        const char *after = (const char *)(&header->checksum + 1);
-        header->checksum =
-            crc32c(crc32c(0, image, offsetof(struct map_header, checksum)), after, (size_t)(image + size - after));
-    }
+    if (size >= sizeof(struct map_header))
+        renew(image, size);
     return image;
 }
 
@@ -81,17 +75,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *image = repaired(data, size);
-    if (map_check(image, size) == NULL) {
-        const struct map_header *header = (const struct map_header *)image;
-        const struct loaded_map map = {
-            .base = image,
-            .header = header,
-            .files = (const struct map_file *)(image + header->files_offset),
-            .targets = (const struct map_target *)(image + header->targets_offset),
-            .replicas = (const struct map_replica *)(image + header->replicas_offset),
-        };
-        use(&map);
-    }
+    const char *why;
+    struct loaded_map *map = map_of(image, size, &why);
+    if (problem_of(map, why) == NULL)
+        use(map);
+    if (map != NULL)
+        map_free(map);
     free(image);
     return 0;
 }

@@ -35,8 +35,8 @@ import numpy as np
 from pdla.cli import main as verb
 from pdla.replicator import intent
 from pdla.replicator.journals import STATE
-from pdla.replicator.mapfile import CHECKSUM_AT, _checksum
 from tests.support.handmade_journals import Image
+from tests.support.handmade_maps import renew
 from tests.support.mpi import Mpi
 
 PATIENCE = 120
@@ -201,7 +201,7 @@ def damage_map(path: Path, choose: random.Random) -> bool:
     damage_bytes(image, choose)
     if forged := len(image) > 64 and choose.random() < 0.7:
         struct.pack_into("<Q", image, 8, len(image))
-        struct.pack_into("<I", image, CHECKSUM_AT, _checksum(bytes(image)))
+        renew(image)
     path.write_bytes(image)
     return forged
 

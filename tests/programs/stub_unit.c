@@ -2,6 +2,8 @@
  *   locate MAP            reads lines "replica start stop"; prints "offset length replica_offset" or "-"
  *   strip MAP             reads lines "replica offset"; prints "component offset length"
  *   fuzz MAP SEED COUNT   damages the map COUNT times and uses maps that are still accepted; prints how many
+ *   flips MAP             flips each bit of the map in turn; prints how many of these maps are accepted
+ *   use MAP NUMBER        opens the map, looks at the entry of a file, and opens the map again: what each open says
  *   find MAP PATH DEVICE:INODE  prints "found" or "-"
  *   check MAP FILE        prints whether FILE is as in the map's state file, and the mark of its replica
  *   writers MAP FILE N    N processes write to FILE, past its replicas, over and over, while others check it;
@@ -18,6 +20,7 @@
 
 #include "../../replicator/stub/locate.h"
 #include "../../replicator/stub/freshness.h"
+#include "damaged_maps.h"
 
 static char *read_whole(const char *path, size_t *size)
 {
@@ -28,40 +31,26 @@ static char *read_whole(const char *path, size_t *size)
     return bytes;
 }
 
-static struct loaded_map view_of(const char *base)
-{
-    const struct map_header *header = (const struct map_header *)base;
-    return (struct loaded_map){
-        .base = base,
-        .header = header,
-        .files = (const struct map_file *)(base + header->files_offset),
-        .targets = (const struct map_target *)(base + header->targets_offset),
-        .replicas = (const struct map_replica *)(base + header->replicas_offset),
-    };
-}
-
-static struct loaded_map checked(const char *path)
+static const struct loaded_map *checked(const char *path)
 {
     size_t size;
-    char *base = read_whole(path, &size);
-    const char *why = map_check(base, size);
-    if (why != NULL) {
+    const char *base = read_whole(path, &size), *why;
+    const struct loaded_map *map = map_of(base, size, &why);
+    if ((why = problem_of(map, why)) != NULL) {
         fprintf(stderr, "%s\n", why);
         exit(1);
     }
-    struct loaded_map map = view_of(base);
-    locate_prepare(&map);
     return map;
 }
 
 static int answer_locate(const char *path)
 {
-    struct loaded_map map = checked(path);
+    const struct loaded_map *map = checked(path);
     unsigned replica;
     int64_t start, stop;
     while (scanf("%u %" SCNd64 " %" SCNd64, &replica, &start, &stop) == 3) {
         struct piece piece;
-        if (locate_piece(&map, &map.replicas[replica], start, stop, &piece))
+        if (locate_piece(map, &map->replicas[replica], start, stop, &piece))
             printf("%" PRId64 " %" PRId64 " %" PRId64 "\n", piece.offset, piece.length, piece.replica_offset);
         else
             puts("-");
@@ -71,11 +60,11 @@ static int answer_locate(const char *path)
 
 static int answer_strip(const char *path)
 {
-    struct loaded_map map = checked(path);
+    const struct loaded_map *map = checked(path);
     unsigned replica;
     int64_t offset;
     while (scanf("%u %" SCNd64, &replica, &offset) == 2) {
-        struct strip strip = locate_strip(&map, &map.replicas[replica], offset);
+        struct strip strip = locate_strip(map, &map->replicas[replica], offset);
         printf("%u %" PRId64 " %" PRId64 "\n", strip.component, strip.offset, strip.length);
     }
     return 0;
@@ -83,11 +72,11 @@ static int answer_strip(const char *path)
 
 static int find(const char *map_path, const char *path, const char *numbers)
 {
-    struct loaded_map map = checked(map_path);
+    const struct loaded_map *map = checked(map_path);
     unsigned long long device, inode;
     if (sscanf(numbers, "%llu:%llu", &device, &inode) != 2)
         return 2;
-    puts(map_find(&map, path, device, inode) != NULL ? "found" : "-");
+    puts(map_find(map, path, device, inode) != NULL ? "found" : "-");
     return 0;
 }
 
@@ -173,25 +162,54 @@ static int fuzz(const char *path, uint64_t seed, int count)
         size_t length = random_number() % 16 == 0 ? random_number() % (size + 1) : size;
         char *base = malloc(length > 0 ? length : 1);
         memcpy(base, good, length);
-        struct map_header *header = (struct map_header *)base;
-        if (length >= sizeof *header) {
+        if (length >= sizeof(struct map_header)) {
             for (uint64_t hits = 1 + random_number() % 3; hits > 0; hits--)
                 damage(base, length);
-            /* Mostly with a right checksum, so that the checks after it are reached, too. */
-            if (random_number() % 8 != 0) {
-                memcpy(header->magic, MAPFILE_MAGIC, 8);
-                header->total_size = length;
-                header->checksum = crc32c(crc32c(0, base, 24), base + 28, length - 28);
-            }
+            /* Mostly with right checksums, so that the checks after them are reached, too. */
+            if (random_number() % 8 != 0)
+                renew(base, length);
         }
-        if (map_check(base, length) == NULL) {
-            struct loaded_map map = view_of(base);
-            use(&map);
+        const char *why;
+        struct loaded_map *map = map_of(base, length, &why);
+        if (problem_of(map, why) == NULL) {
+            use(map);
             accepted++;
         }
+        if (map != NULL)
+            map_free(map);
         free(base);
     }
     printf("%d\n", accepted);
+    return 0;
+}
+
+static int flips(const char *path)
+{
+    size_t size;
+    char *base = read_whole(path, &size);
+    int accepted = 0;
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        const char *why;
+        base[bit / 8] ^= (char)(1 << bit % 8);
+        struct loaded_map *map = map_of(base, size, &why);
+        accepted += problem_of(map, why) == NULL;
+        if (map != NULL)
+            map_free(map);
+        base[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    printf("%d\n", accepted);
+    return 0;
+}
+
+static int use_entry(const char *path, uint64_t number)
+{
+    for (int opened = 0; opened < 2; opened++) {
+        const char *why = NULL;
+        const struct loaded_map *map = map_current(path, &why);
+        puts(map != NULL ? "ok" : why);
+        if (map != NULL)
+            map_file_at(map, number);
+    }
     return 0;
 }
 
@@ -258,6 +276,10 @@ int main(int argc, char **argv)
         return answer_strip(argv[2]);
     if (argc == 5 && strcmp(argv[1], "fuzz") == 0)
         return fuzz(argv[2], strtoull(argv[3], NULL, 10), atoi(argv[4]));
+    if (argc == 3 && strcmp(argv[1], "flips") == 0)
+        return flips(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "use") == 0)
+        return use_entry(argv[2], strtoull(argv[3], NULL, 10));
     if (argc == 5 && strcmp(argv[1], "find") == 0)
         return find(argv[2], argv[3], argv[4]);
     if (argc == 4 && strcmp(argv[1], "check") == 0)

@@ -13,6 +13,7 @@ from typing import Any
 from pdla.catalog import open_catalog
 from pdla.collectors.rawlog import read_raw
 from pdla.collectors.tracefile import read_trace
+from pdla.errors import FormatError
 from pdla.policies.planfile import read_plan
 from pdla.replicator.journals import read_journal
 from pdla.replicator.mapfile import read_map, read_state
@@ -22,7 +23,7 @@ from pdla.traces.trace import Trace
 def content(release: Path) -> dict[str, Any]:
     """The content of all files, as plain values."""
     trace, plan = read_trace(release / "run.h5"), read_plan(release / "plan.json")
-    journal, published = read_journal(release / "cache.journal"), read_map(release / "replicas.map")
+    journal = read_journal(release / "cache.journal")
     return {
         "trace": _calls(trace),
         "plan": {"policy": plan.policy, "patterns": [str(one.signature) for one in plan.patterns]},
@@ -33,6 +34,19 @@ def content(release: Path) -> dict[str, Any]:
             "home": journal.home,
             "extents": journal.entries[:, 1:].tolist(),
         },
+        **_published(release),
+        "catalog": catalog(release),
+        "report": json.loads((release / "report.json").read_text())["report"]["redirected_calls"],
+    }
+
+
+def _published(release: Path) -> dict[str, Any]:
+    """Its map and its state file, if this version reads them; the next publication writes new ones."""
+    try:
+        published = read_map(release / "replicas.map")
+    except FormatError:
+        return {}
+    return {
         "map": [
             {
                 "path": original.path.name,
@@ -41,8 +55,6 @@ def content(release: Path) -> dict[str, Any]:
             for original in published.originals
         ],
         "state": list(read_state(replace(published, state_path=release / "replicas.state")).stale),
-        "catalog": catalog(release),
-        "report": json.loads((release / "report.json").read_text())["report"]["redirected_calls"],
     }
 
 

@@ -122,25 +122,20 @@ def write_map(
     named = sorted(targets, key=_by_name)
     count = sum(len(replicas) for _, replicas in [*ordered, *named])
     image = _Image(64)
-    files_at = image.add(bytes(56 * len(ordered)))
-    targets_at = image.add(bytes(40 * len(named)))
-    replicas_at = image.add(bytes(88 * count))
+    files_at = image.add(bytes(64 * len(ordered)))
+    targets_at = image.add(bytes(48 * len(named)))
     state_at = image.add(bytes(state) + b"\0")
-    table, states, named_table, number = b"", b"", b"", 0
-    rows = []
+    texts = []
+    for original, _ in named:
+        journals = path.with_name("journals") / "-".join(original.relative_to(path.parent).parts)
+        journals.mkdir(parents=True, exist_ok=True)
+        texts.append([image.add(bytes(text) + b"\0") for text in (Path(original.name), original, journals)])
+    replicas_at = image.add(bytes(88 * count))
+    states, number, bodies = b"", 0, [len(image.bytes)]
+    rows: list[bytes] = []
+    paths = []
     for index, (original, replicas) in [*enumerate(ordered), *enumerate(named)]:
-        name = image.add(bytes(original) + b"\0")
-        if number < sum(len(replicas) for _, replicas in ordered):
-            found = original.stat()
-            times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            table += struct.pack("<QQqqqIIII", found.st_dev, found.st_ino, *times, number, len(replicas), name, 0)
-            states += struct.pack("<qqqII", *times, 0, 0)
-        else:
-            inode, device, base = _by_name((original, replicas))
-            journals = path.with_name("journals") / "-".join(original.relative_to(path.parent).parts)
-            journals.mkdir(parents=True, exist_ok=True)
-            offsets = (image.add(base + b"\0"), name, image.add(bytes(journals) + b"\0"))
-            named_table += struct.pack("<QQIIIIII", device, inode, *offsets, number, len(replicas), 0)
+        paths.append(image.add(bytes(original) + b"\0"))
         for replica in replicas:
             number += 1
             loops = image.add(b"".join(struct.pack("<qqq", *loop) for loop in replica.loops))
@@ -173,14 +168,30 @@ def write_map(
                     0,
                 )
             )
-    image.bytes[files_at : files_at + len(table)] = table
-    image.bytes[targets_at : targets_at + len(named_table)] = named_table
-    for i, row in enumerate(rows):
-        image.bytes[replicas_at + i * len(row) : replicas_at + (i + 1) * len(row)] = row
-    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP3", len(image.bytes), generation)
+        bodies.append(len(image.bytes))
+    image.bytes[replicas_at : bodies[0]] = b"".join(rows)
+    number, tables = 0, b""
+    for index, (original, replicas) in enumerate([*ordered, *named]):
+        start, stop = bodies[index : index + 2]
+        own = b"".join(rows[number : number + len(replicas)])
+        checksum = google_crc32c.value(own + bytes(image.bytes[start:stop]))
+        entry = struct.pack("<IIIII", number, len(replicas), start, stop - start, checksum)
+        number += len(replicas)
+        if index < len(ordered):
+            found = original.stat()
+            times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            tables += struct.pack("<QQqqq", found.st_dev, found.st_ino, *times) + entry
+            tables += struct.pack("<I", paths[index])
+            states += struct.pack("<qqqII", *times, 0, 0)
+        else:
+            inode, device, _ = _by_name((original, replicas))
+            tables += struct.pack("<QQ", device, inode) + entry + struct.pack("<III", *texts[index - len(ordered)])
+    image.bytes[files_at : files_at + len(tables)] = tables
+    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP4", len(image.bytes), generation)
     places = (files_at, replicas_at, state_at, len(named), targets_at)
     image.bytes[24:64] = struct.pack("<IIIIIIII8x", 0, len(ordered), count, *places)
-    image.bytes[24:28] = struct.pack("<I", google_crc32c.value(bytes(image.bytes[:24]) + bytes(image.bytes[28:])))
+    index_bytes = bytes(image.bytes[:24]) + bytes(image.bytes[28:replicas_at])
+    image.bytes[24:28] = struct.pack("<I", google_crc32c.value(index_bytes))
     header = struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0)
     state.write_bytes(header + states + bytes(count + -count % 8) + bytes(8 * PLACES))
     temporary = path.with_suffix(".part")
@@ -188,6 +199,19 @@ def write_map(
     temporary.chmod(0o600)
     temporary.rename(path)
     return state
+
+
+def renew(image: bytearray) -> None:
+    """Give a damaged map the right checksums, as far as it has places for them."""
+    _, files, _, files_at, replicas_at, _, targets, targets_at = struct.unpack_from("<IIIIIIII", image, 24)
+    places = [files_at + 64 * number + 40 for number in range(min(files, len(image) // 64))]
+    places += [targets_at + 48 * number + 16 for number in range(min(targets, len(image) // 48))]
+    for at in places:
+        if at + 20 <= len(image):
+            first, count, body, size = struct.unpack_from("<IIII", image, at)
+            rows = image[replicas_at + 88 * first : replicas_at + 88 * (first + count)]
+            struct.pack_into("<I", image, at + 16, google_crc32c.value(bytes(rows + image[body : body + size])))
+    struct.pack_into("<I", image, 24, google_crc32c.value(bytes(image[:24] + image[28:replicas_at])))
 
 
 def read_places(state: Path) -> NDArray[np.uint64]:
