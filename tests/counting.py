@@ -22,16 +22,17 @@ from tests.support.loop_on_nodes import CLUSTER, PDLA
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
 
 START, PIECE, COUNT = 5, 96, 4
-STEPS = {"read": ("all:0", "read:1"), "trace": ("all:0", "read:1")}
+STEPS = dict.fromkeys(("read", "plain", "trace"), ("all:0", "read:1"))
 WRITES = ("write:0", "write:1")
 CASES = {
     "read": ("run",),
+    "plain": ("run",),
     "trace": ("trace", "-o", "DIRECTORY/counted.h5"),
     "close": ("run", "--writes", "close"),
     "s4d": ("run", "--policy", "s4d", "--cluster", "DIRECTORY/cluster.toml"),
     "e10": ("run", "--policy", "e10", "--hint", "e10_cache_path=DIRECTORY/ssd0"),
 }
-"""What is counted: a program that reads or writes one file, under a verb of pdla."""
+"""What is counted: a program that reads or writes one file, under a verb of pdla; "plain" has no replicas."""
 PLACES = (
     ("map", r"home/replicas\.map(\.\d+\.state)?$"),
     ("ranks", r"home/run\.[^/]*/ranks"),

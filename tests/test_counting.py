@@ -55,6 +55,14 @@ def test_no_count_of_a_rank_that_reads_grows_but_messages_by_the_logarithm(tmp_p
         assert growing(found, who) == dict.fromkeys(("stat ranks", *of_mpi), "log n")
 
 
+def test_ranks_that_open_a_file_without_replicas_agree_once_and_hear_once_from_the_first(tmp_path: Path) -> None:
+    """Besides the roll call, in which a rank sends and gets a word for each step of a tree."""
+    for one in counted("plain", tmp_path):
+        steps = round(math.log2(one.ranks))
+        assert one.most["MPI calls"] == 2 * steps + 2
+        assert one.most["open original"] == 0
+
+
 def test_a_rank_that_records_makes_two_files_in_a_directory_of_its_node(tmp_path: Path) -> None:
     """The first ones make the directory; which ranks find that it is missing depends on when they come."""
     for one in counted("trace", tmp_path):

@@ -82,7 +82,7 @@ struct opening {
     const char *path;    /* resolve_path() of the name, after the real call */
     int amode;           /* AMODE_ bits */
     mpi_handle info;
-    int64_t notes[3];    /* the interceptor's; 0 at first */
+    int64_t notes[4];    /* the interceptor's; 0 at first */
 };
 
 /* The absolute path without the file-system prefix that MPI libraries accept ("ufs:"), with

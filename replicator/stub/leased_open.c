@@ -207,6 +207,7 @@ int leased_bring_home(struct leased *leased, bool together)
 {
     char path[4096];
     int kept;
+    uint32_t word = 0;
     const bool all = together && leased->agrees;
     int64_t mine = present_path(leased, path), found = mine;
     if (__atomic_load_n(&leased->ended, __ATOMIC_ACQUIRE) && !all)
@@ -215,7 +216,7 @@ int leased_bring_home(struct leased *leased, bool together)
         found = 0;
     if (!found)
         return EIO;
-    if (all ? recovery_before_open(leased->comm, leased->rank, leased->ranks, path, NULL, &kept, NULL) != NULL
+    if (all ? recovery_before_open(leased->comm, leased->rank, leased->ranks, path, NULL, &kept, NULL, &word) != NULL
             : recovery_by_one_process(path) != 0)
         return EIO;
     pthread_rwlock_wrlock(&leased->reading);

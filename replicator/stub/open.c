@@ -288,13 +288,14 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     struct reader *reader;
     struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
     char ignored[4096];
-    struct critical_requests *critical =
-        handle == NULL ? NULL : critical_requests_open(handle, path, rank, &redirection_of(handle)->unjudged);
+    const bool native = opening->notes[NOTE_NATIVE] != 0;
+    struct critical_requests *critical = handle == NULL || native ? NULL
+        : critical_requests_open(handle, path, rank, &redirection_of(handle)->unjudged);
     mine.measures = all_bits(critical_requests_measures(critical));
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (map != NULL && map_damage(map) != NULL)
         report_opened(map, map_name(), map_damage(map), rank);
-    if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
+    if (native || !agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (handle != NULL) {
         redirection_of(handle)->critical = critical;
@@ -313,15 +314,31 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
         leased_opened(leased, handle, comm, rank, ranks);
 }
 
-/* Why the file must not be opened, the same on all ranks: a literal. */
+/* Whether this rank knows that nothing of the file at `path` is redirected. RATIONALE: if it is rank 0, the ranks need
+ * not agree after the open, and most files of a program are such ones. Where ranks outnumber processors, an agreement
+ * takes as long as a tenth of the open. */
+static bool stays_native(const char *path)
+{
+    const char *ignored;
+    char journals[4096];
+    struct stat found;
+    const struct loaded_map *map = map_current(map_name(), &ignored);
+    const struct map_file *file = map == NULL || stat(path, &found) != 0 ? NULL
+        : map_find(map, path, found.st_dev, found.st_ino);
+    return (file == NULL || file->replica_count == 0) && cache_policy(path) == POLICY_NONE
+        && !writer_place(map, path, journals);
+}
+
+/* Why the file must not be opened, the same on all ranks: a literal. *native: see NOTE_NATIVE. */
 static const char *recover_before_open(const struct opening *opening, const char *path, int *lock,
-                                       struct leased **leased)
+                                       struct leased **leased, uint32_t *native)
 {
     const struct mpi *mpi = running_mpi();
     const mpi_handle comm = opening->comm;
     int rank, ranks, inter = 1;
     /* RATIONALE: in a program that is only traced, some ranks may run without the library and would
      * join no collective call of it. */
+    *native = 0;
     if (map_name() == NULL)
         return recovery_by_one_process(path) == 0 ? NULL : "its newest bytes are in replicas";
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
@@ -335,8 +352,9 @@ static const char *recover_before_open(const struct opening *opening, const char
     const bool keep = rank == 0 && writer_wanted(path, opening->amode)
         && writer_place(map_current(map_name(), &ignored), path, journals);
     const bool only_reads = opening->amode & AMODE_RDONLY && unsuitable(opening->amode) == NULL;
+    *native = ranks > 1 && rank == 0 && stays_native(path);
     return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock,
-                                only_reads ? leased : NULL);
+                                only_reads ? leased : NULL, native);
 }
 
 int redirector_opening(struct opening *opening)
@@ -345,6 +363,7 @@ int redirector_opening(struct opening *opening)
     const struct mpi *mpi = running_mpi();
     const char *refused = NULL;
     struct leased *leased = NULL;
+    uint32_t native = 0;
     char path[PATH_MAX];
     if (opening->name != NULL) {
         resolve_path(opening->name, path);
@@ -352,10 +371,11 @@ int redirector_opening(struct opening *opening)
             map_name() != NULL && writer_wanted(path, opening->amode) && coherence_is_open(opening->name);
         if (cache_policy(path) == POLICY_E10)
             deferred_close_await(path, cache_guard_of(opening, path));
-        refused = recover_before_open(opening, path, &lock, &leased);
+        refused = recover_before_open(opening, path, &lock, &leased, &native);
     }
     opening->notes[NOTE_LOCK] = lock;
     opening->notes[NOTE_LEASED] = (intptr_t)leased;
+    opening->notes[NOTE_NATIVE] = native;
     int rc = refused == NULL ? 0 : mpi->err_io;
     if (rc != 0)
         raise_open_error(rc);

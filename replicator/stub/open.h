@@ -6,8 +6,9 @@
 
 /* The notes of an open. NOTE_OPEN_BY_POSIX: the program also has the file open without MPI, and
  * must find there what it writes by MPI. NOTE_LOCK: rank 0's lock of the journals of the file's
- * writes, or -1. NOTE_LEASED: the struct leased of the file, or 0. */
-enum { NOTE_OPEN_BY_POSIX, NOTE_LOCK, NOTE_LEASED };
+ * writes, or -1. NOTE_LEASED: the struct leased of the file, or 0. NOTE_NATIVE: rank 0 redirects
+ * nothing, so no rank does; the same on all ranks. */
+enum { NOTE_OPEN_BY_POSIX, NOTE_LOCK, NOTE_LEASED, NOTE_NATIVE };
 /* Before a real MPI_File_open, on every rank: writes back what earlier writes left in replicas.
  * Returns 0 if the call is to be made, otherwise what it is to return at once. */
 int redirector_opening(struct opening *);

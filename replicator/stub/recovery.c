@@ -334,7 +334,8 @@ struct recovery_task {
     uint64_t generation, checksum; /* of its map */
     uint64_t target, inode;
     uint64_t refused;              /* 1: the file must not be opened */
-    uint64_t in_place;             /* 1: they may be read where they are, */
+    uint32_t word;                 /* the caller's */
+    uint32_t in_place;             /* 1: they may be read where they are, */
     int64_t size, mtime_ns;        /* while the original is like this */
     int64_t index;                 /* bytes of the index of cache files; 0: they are in replicas */
 };
@@ -771,7 +772,7 @@ static const char *wait_for_all_ranks(mpi_handle comm, int ranks)
 }
 
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept,
-                                 struct leased **leased)
+                                 struct leased **leased, uint32_t *word)
 {
     const char *why = wait_for_all_ranks(comm, ranks);
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
@@ -784,8 +785,10 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
             print_refusal(path, finding.left.why);
             what.refused = !old_bytes_allowed();
         }
+        what.word = *word;
         if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm))
             return "the ranks cannot agree";
+        *word = what.word;
         more = what.ranges > 0;
         if (rank != 0 && more)
             map = current_map();
@@ -818,7 +821,8 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
 int recovery_by_one_process(const char *path)
 {
     int kept;
-    return recovery_before_open(0, 0, 1, path, NULL, &kept, NULL) == NULL ? 0 : EIO;
+    uint32_t word = 0;
+    return recovery_before_open(0, 0, 1, path, NULL, &kept, NULL, &word) == NULL ? 0 : EIO;
 }
 
 void recovery_deleted(const char *path, uint64_t inode)

@@ -19,9 +19,11 @@ bool recovery_noted(uint64_t inode);
  * that have the file open. -1 if `keep` is NULL.
  *
  * `leased` NULL: everything is written back. Otherwise the file is opened for reading only, and its
- * newest bytes may stay where they are; then *leased is not NULL, on any rank. */
+ * newest bytes may stay where they are; then *leased is not NULL, on any rank.
+ *
+ * *word: the other ranks get rank 0's with what they get anyway. */
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *lock,
-                                 struct leased **leased);
+                                 struct leased **leased, uint32_t *word);
 
 /* The same for this process alone, which need not have MPI. 0, or an errno for the call that was
  * about to see the file. */
