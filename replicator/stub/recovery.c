@@ -638,6 +638,8 @@ struct finding {
 static void drop_finding(struct finding *finding)
 {
     free(finding->left.ranges);
+    if (finding->index != NULL)
+        cached_index_free(finding->index);
     if (finding->lock >= 0)
         close(finding->lock);
     *finding = (struct finding){.lock = -1};
@@ -786,8 +788,11 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
             what.refused = !old_bytes_allowed();
         }
         what.word = *word;
-        if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm))
-            return "the ranks cannot agree";
+        if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm)) {
+            drop_finding(&finding);
+            why = "the ranks cannot agree";
+            break;
+        }
         *word = what.word;
         more = what.ranges > 0;
         if (rank != 0 && more)
