@@ -199,7 +199,7 @@ class StateFile:
 
 
 class _Image:
-    """The bytes of a map under construction, after ``size`` for its header; every section is aligned to 8 bytes."""
+    """The bytes of a map under construction, after ``size`` for its first tables; sections are aligned to 8."""
 
     def __init__(self, size: int) -> None:
         self.data = bytearray(size)
@@ -318,8 +318,8 @@ def _map_image(generation: int, state_path: Path, by_file: list[list[Mapped]], b
     names = [
         (image.text(target.path.name), image.text(target.path), image.text(target.journals)) for target in by_target
     ]
-    count = sum(map(len, by_file)) + sum(len(target.replicas) for target in by_target)
-    replicas_at = image.append(bytes(REPLICA.itemsize * count))
+    counts = [*map(len, by_file), *(len(target.replicas) for target in by_target)]
+    replicas_at = image.append(bytes(REPLICA.itemsize * sum(counts)))
     rows, paths, bodies = [], [], [len(image.data)]
     for index, group in enumerate(by_file):
         paths.append(image.text(group[0].path))
@@ -329,7 +329,6 @@ def _map_image(generation: int, state_path: Path, by_file: list[list[Mapped]], b
         rows += [_replica_row(image, replica, index) for replica in target.replicas]
         bodies.append(len(image.data))
     image.put(replicas_at, rows, REPLICA)
-    counts = [*map(len, by_file), *(len(target.replicas) for target in by_target)]
     entries = list(_entries(image.data, replicas_at, counts, bodies))
     identities = [group[0].identity for group in by_file]
     files = [

@@ -196,6 +196,13 @@ static struct entry entry_of_target(const struct map_target *target)
                           target->checksum};
 }
 
+/* `number` counts the files, then the targets. */
+static struct entry entry_of(const struct loaded_map *map, uint32_t number)
+{
+    const uint32_t files = map->header->file_count;
+    return number < files ? entry_of_file(&map->files[number]) : entry_of_target(&map->targets[number - files]);
+}
+
 /* Whether the replicas of an entry are the next ones after those of others. */
 static bool comes_next(const struct map_header *header, struct entry entry, uint32_t *replica)
 {
@@ -258,14 +265,12 @@ static const char *check_index(const struct map_header *header, size_t size)
     return replica == header->replica_count ? NULL : "a replica is of no file";
 }
 
-/* `number` counts the files, then the targets. */
-static const char *check_entry(const struct loaded_map *map, uint32_t number)
+static const char *check_entry(const struct loaded_map *map, uint32_t number, struct entry entry)
 {
     const struct map_header *header = map->header;
-    const bool is_file = number < header->file_count;
-    const uint32_t owner = is_file ? number : number - header->file_count;
-    const struct map_file *file = is_file ? &map->files[owner] : NULL;
-    const struct entry entry = is_file ? entry_of_file(file) : entry_of_target(&map->targets[owner]);
+    const struct map_file *file = number < header->file_count ? &map->files[number] : NULL;
+    const uint32_t owner = file != NULL ? number : number - header->file_count;
+    const int64_t size = file != NULL ? file->identity.size : INT64_MAX;
     const struct image whole = {map->base, sizeof *header, header->total_size};
     const struct image body = {map->base, entry.body, (uint64_t)entry.body + entry.body_size};
     const struct map_replica *replicas = &map->replicas[entry.first_replica];
@@ -274,11 +279,10 @@ static const char *check_entry(const struct loaded_map *map, uint32_t number)
     const uint32_t checksum = crc32c(0, replicas, entry.replica_count * sizeof *replicas);
     if (crc32c(checksum, map->base + entry.body, entry.body_size) != entry.checksum)
         return "its checksum does not match";
-    if (is_file && !path_inside(&body, file->path))
+    if (file != NULL && !path_inside(&body, file->path))
         return "a file's entry is wrong";
     for (uint32_t i = 0; i < entry.replica_count; i++) {
-        if (!replica_fits(&body, &replicas[i], owner, is_file ? file->identity.size : INT64_MAX)
-            || (!is_file && !is_dense(&body, &replicas[i])))
+        if (!replica_fits(&body, &replicas[i], owner, size) || (file == NULL && !is_dense(&body, &replicas[i])))
             return "a replica's entry is wrong";
     }
     return NULL;
@@ -300,10 +304,8 @@ static bool is_sound(const struct loaded_map *map, uint32_t number)
     pthread_mutex_lock(&lock);
     bool sound = __atomic_load_n(&checks->sound[number], __ATOMIC_RELAXED);
     if (!sound) {
-        const char *why = check_entry(map, number);
-        const bool is_file = number < map->header->file_count;
-        const struct entry entry = is_file ? entry_of_file(&map->files[number])
-                                           : entry_of_target(&map->targets[number - map->header->file_count]);
+        const struct entry entry = entry_of(map, number);
+        const char *why = check_entry(map, number, entry);
         if (why != NULL)
             __atomic_store_n(&checks->damage, why, __ATOMIC_RELAXED);
         else

@@ -315,8 +315,8 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
 }
 
 /* Whether this rank knows that nothing of the file at `path` is redirected. RATIONALE: if it is rank 0, the ranks need
- * not agree after the open, and most files of a program are such ones. Where ranks outnumber processors, an agreement
- * takes as long as a tenth of the open. */
+ * not agree after the open, and most files of a program are such ones. Where ranks outnumber processors, that agreement
+ * made short programs up to 14 % slower. */
 static bool stays_native(const char *path)
 {
     const char *ignored;
