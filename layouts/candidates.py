@@ -17,7 +17,7 @@ from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.layouts.pending import Pending, computed
 from pdla.layouts.seen import Seen, offsets, requests, sectioned, striped
-from pdla.layouts.write_cost import PAGE, flushed, pages_read, read_by_nodes, write_back_cost
+from pdla.layouts.write_cost import PAGE, flushed, keeps_writes, pages_read, read_by_nodes, write_back_cost
 from pdla.model import Candidate, Cluster, Cost, Layout, Op, Pool, Signature
 from pdla.units import format_bytes
 
@@ -171,7 +171,7 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Pending:
             length, step = min(buffer, pattern.call_span), outer[-1].stride
     if cluster.client_cache and pattern.op == "read":
         return read_by_nodes(cluster, pattern, rounds, length)
-    if cluster.client_cache:
+    if keeps_writes(cluster, pattern):
         before = read_by_nodes if sieved else pages_read
         return before(cluster, pattern, rounds, length) + flushed(cluster, pattern, rounds, length, per_node)
     seen = striped(cluster, pattern.op, pattern.start, rounds, pattern.ranks, length, per_node)

@@ -21,6 +21,7 @@ class StorageKind(Protocol):
     names_servers: bool
     grain: str
     strip_by_strip: bool
+    cache_alone: bool
 
 
 def backend_names() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, sp
 from pdla.layouts.cost import busiest
 from pdla.layouts.devices import handling, seconds_per_byte, startup
 from pdla.layouts.pending import Pending
+from pdla.layouts.plugins import backend_class
 from pdla.layouts.seen import Seen, striped
 from pdla.model import Cluster, Cost, Layout, Loop, Pool
 from pdla.units import MiB
@@ -20,6 +21,18 @@ BATCH, SHARE_GRAIN = 16 * MiB, MiB
 """Of the library's write-back: the bytes that a rank moves at a time, and what a rank's share is a multiple of."""
 
 NOTHING = Pending.fixed(Cost(0.0, 0.0, 0.0, 0.0))
+
+
+def keeps_writes(cluster: Cluster, pattern: Pattern, layout: Layout | None = None) -> bool:
+    """Whether nodes keep in memory what they write to the original or, with ``layout``, to a replica.
+
+    Of some storage a node keeps only what is of a file that no other node has open
+    (``Backend.cache_alone``). Ranks open those components of a replica to which they write: in 1-DV,
+    a rank has one for itself if there are as many servers as ranks.
+    """
+    pool = cluster.pool(layout.pool if layout else cluster.home_pool)
+    alone = _nodes(pattern, cluster) == 1 or (layout is not None and pattern.sections <= layout.groups)
+    return cluster.client_cache and (alone or not backend_class(pool.backend).cache_alone)
 
 
 def flushed(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int, per_node: int) -> Pending:
@@ -81,7 +94,7 @@ def write_back_cost(
     file again; the rest comes home after the run.
     """
     kept = waited is None and cluster.client_cache and _nodes(pattern, cluster) == 1
-    if cluster.client_cache:
+    if keeps_writes(cluster, pattern, layout):
         writing = NOTHING if kept else _flushed_sections(pattern, size, cluster, layout)
     if waited == 0:
         return writing
@@ -143,7 +156,7 @@ def _home(pattern: Pattern, size: int, cluster: Cluster) -> Pending:
     All ranks wait for one another after every request, or write to the pages of their nodes.
     """
     first, in_order, run = _all_runs(pattern)
-    if cluster.client_cache:
+    if keeps_writes(cluster, pattern):
         return flushed(
             cluster, pattern, (*pattern.calls, *pattern.pieces), pattern.length, pattern.processes
         ) + _pages_read(cluster, first, in_order, (), run)

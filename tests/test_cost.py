@@ -349,6 +349,30 @@ def test_a_replica_on_the_node_itself_costs_nothing_before_its_write_back():
     assert [one.cost.startup for one in leased if one.layout] == [0.0] * 3
 
 
+def test_of_cephfs_a_node_keeps_only_what_it_writes_to_files_that_no_other_node_has_open():
+    """Four ranks on a node each. In 1-DV each has a server's component for itself, and keeps its section; otherwise
+    each write waits, as it does for the original."""
+    signature = written(read(64 * KiB, (64 * KiB, 4), (8 * MiB, 10), ranks=4, rank_loops=1))
+    pool = replace(DISK, overlap=True, startup=((0, 0.0), (1, 1.0)), backend="cephfs")
+    nodes = replace(ONE_NODE, processes_per_node=1, pools=(pool,))
+    five = written(read(64 * KiB, (64 * KiB, 5), (8 * MiB, 8), ranks=5, rank_loops=1))
+    asked = {
+        "alone": (signature, nodes),
+        "with a node": (signature, replace(nodes, processes_per_node=4)),
+        "five ranks": (five, nodes),
+    }
+    waiting = {
+        name: {
+            one.layout.name if one.layout else one.space: one.cost.startup
+            for one in candidates(each, 2560 * KiB, cluster, [pool], waited=0.0)
+        }
+        for name, (each, cluster) in asked.items()
+    }
+    assert waiting["alone"]["1-DV"] == 0.0 < waiting["alone"]["original"] <= waiting["alone"]["1-DH"]
+    assert waiting["with a node"]["1-DH"] == waiting["with a node"]["1-DV"] == 0.0
+    assert waiting["five ranks"]["1-DV"] > 10
+
+
 def test_a_server_with_memory_writes_in_the_order_of_its_addresses():
     """Four ranks write a contiguous MiB each, 4 KiB at a time: with memory, 16 KiB at each of the four places. Of the
     MiB of a server, its memory still has 64 KiB at the end."""

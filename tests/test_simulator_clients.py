@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pdla.model import Cluster, Pool
+from pdla.layouts.candidates import candidates
+from pdla.model import Cluster, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
 from pdla.simulator.run import Result, outcome_of, simulate
 from pdla.simulator.schemes import BASELINES, Replicas, Scheme
-from pdla.simulator.workload import Workload, from_trace
+from pdla.simulator.workload import Workload, from_signatures, from_trace
 from pdla.traces.file_views import BLOCK, View
 from pdla.units import KiB, MiB
 from tests.support.handmade_traces import Call, make_trace
@@ -170,6 +171,41 @@ def test_a_sieved_write_reads_and_writes_whole_buffers() -> None:
     storage = replace(CACHED, client_cache=False, sieve_write=64 * KiB)
     found = simulated(program([Call(0, "write", 0, 256 * KiB, view=1)], views), storage, NONE)
     assert (found.requests, found.moved["home"]) == (8, (2 * 256 * KiB, 0))
+
+
+# ---- replicas --------------------------------------------------------------------------------------------------------
+
+
+def written_under_a_lease(backend: str, nodes: int = 4) -> dict[str, Result]:
+    """What two layouts of a replica take that four ranks write, 16 pages each in turn, on so many nodes."""
+    signature = Signature("/d/a", "write", False, 0, PAGE, (Loop(PAGE, 4), Loop(4 * PAGE, 16)), (0, 1, 2, 3), 1)
+    disks = replace(DISK, servers=4, startup=((0, 0.0), (1, 1.0)), backend=backend, where=("/d",) * 4)
+    storage = replace(CACHED, pools=(disks,), home_servers=4, processes_per_node=4 // nodes)
+    found = tuple(one for one in candidates(signature, 64 * PAGE, storage, [disks], waited=0.0) if one.layout)
+    plans = {
+        one.layout.name: Plan("", "", (PatternPlan(signature, found, number, ""),), (), storage)
+        for number, one in enumerate(found)
+        if one.layout
+    }
+    workload = from_signatures([signature])
+    return {name: simulate(workload, storage, NONE, plan, leased=True) for name, plan in plans.items()}
+
+
+def test_the_close_waits_for_the_replicas_that_nodes_have_written() -> None:
+    """All the bytes reach the devices, a section at a time: nothing that is written under a lease is free."""
+    found = written_under_a_lease("directories")
+    assert {name: one.moved["hdd"] for name, one in found.items()} == dict.fromkeys(found, (64 * PAGE, 0))
+    assert found["1-DV"].seconds == pytest.approx(16 * PAGE * 1e-6)
+
+
+def test_cephfs_keeps_in_a_node_only_what_no_other_node_has_open() -> None:
+    """Ranks on a node each have a component for themselves in 1-DV; else each of their writes is a request. On one node
+    they keep what they write in every layout."""
+    apart, together = written_under_a_lease("cephfs"), written_under_a_lease("cephfs", nodes=1)
+    assert apart["1-DV"].subrequests == 4
+    assert apart["1-DH"].subrequests >= 3 * 16
+    assert apart["1-DH"].seconds > 10 > apart["1-DV"].seconds
+    assert together["1-DH"].subrequests == together["1-DV"].subrequests == 4
 
 
 # ---- processors ------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ SERVER = _record(
     "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 clients_curve clients_points queue depth "
     "channels overlap memory_depth memory read_ahead node host writer"
 )
-OBJECT = _record("groups width section strips first space")
+OBJECT = _record("groups width section strips first space alone")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")
 LOOP = _record("stride count grow_stride grow_length grow_count")
 NEST = _record("start length loops depth")
@@ -70,7 +70,9 @@ Closing = Callable[[int], Array]
 _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "spaces")
 _PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
 _NUMBERS = ("seed", "open_loop")
-_METHODS = ("collective_buffer", "aggregators", "client_cache", "client_sync", "client_read_ahead", "always")
+_METHODS = (
+    "collective_buffer", "aggregators", "flush_replicas", "client_cache", "client_sync", "client_read_ahead", "always",
+)  # fmt: skip
 _CACHES = ("exchange", "home_chunk", "home_request", "home_cached")
 _ARRAYS = (
     "server", "curve_place", "curve_seconds", "object", "strips", "server_of", "bases", "sizes", "first_map", "map",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pdla.errors import ConfigError
+from pdla.layouts.plugins import backend_class
 from pdla.layouts.striping import component_sizes
 from pdla.model import Cluster, Layout, Pool
 from pdla.policies.online import HOME, MEMORY
@@ -98,7 +99,9 @@ class Machine:
         number = len(self._objects)
         first = len(self._server_of)
         strips = self._strips[layout.strips]
-        self._objects.append((layout.groups, len(layout.strips), layout.section, strips, first, self.space(space)))
+        alone = backend_class(self.cluster.pool(layout.pool).backend).cache_alone
+        row = (layout.groups, len(layout.strips), layout.section, strips, first, self.space(space), alone)
+        self._objects.append(row)
         for server, size in zip(servers, sizes, strict=True):
             self._server_of.append(server)
             self._bases.append(self._free[server])

@@ -98,6 +98,7 @@ def simulate(
         replicas,
         open_loop=open_loop,
         seed=seed,
+        clients={"flush_replicas": leased or cluster.per_node(workload.ranks) < workload.ranks},
         **_closing(replicas, workload, cluster, leased),
     )
     return result_of(scheme.name, outcome, machine, replicas.sizes)

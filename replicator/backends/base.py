@@ -77,6 +77,8 @@ class Backend(ABC):
     """Strips are multiples of it unless cluster.toml says otherwise: a page, or what the storage stripes by."""
     strip_by_strip: ClassVar[bool] = False
     """Whether clients send a server each strip of a request singly; other clients send it all at once."""
+    cache_alone: ClassVar[bool] = False
+    """Whether a client keeps in memory what it writes to a file only while no other client has it open."""
     direct: ClassVar[bool] = True
     """Whether large pieces are best written with O_DIRECT. Clients that send such writes singly are faster without."""
 

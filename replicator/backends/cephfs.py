@@ -80,6 +80,7 @@ class CephFS(Backend):
     names_servers = True
     grain = "64K"  # CEPH_MIN_STRIPE_UNIT
     strip_by_strip = True  # ceph_netfs_clamp_length in fs/ceph/addr.c; ceph-fuse, unless it reads far ahead
+    cache_alone = True  # a writer beside others has no CEPH_CAP_FILE_BUFFER: each of its writes waits for the OSDs
     direct = False  # ceph-fuse waits for every 128 KiB of a direct write
 
     def obstacle(self, layout: Layout, size: int) -> str:

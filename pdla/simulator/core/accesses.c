@@ -278,10 +278,8 @@ void access_start(struct engine *engine, struct access *access)
 }
 
 /* An access of a page cache to the storage, by the object that the pages are of. */
-static void pass(struct engine *engine, struct access *access, const struct access *of, int64_t object, int64_t place)
+static void pass(struct engine *engine, struct access *access, int64_t object, int64_t place)
 {
-    access->node = of->node;
-    access->jointly = of->jointly;
     if (place < 0) {
         access->file = object;
         request_transfers(engine, access);
@@ -299,7 +297,9 @@ void access_fetch(struct engine *engine, const struct access *reader, int64_t ob
 {
     struct access *access = access_new(engine, reader->rank, reader->file, false, start, stop);
     access->fetch = fetch;
-    pass(engine, access, reader, object, place);
+    access->node = reader->node;
+    access->jointly = reader->jointly;
+    pass(engine, access, object, place);
 }
 
 void access_write_through(struct engine *engine, struct access *writer, int64_t object, int64_t place, int64_t start,
@@ -307,15 +307,18 @@ void access_write_through(struct engine *engine, struct access *writer, int64_t 
 {
     struct access *access = access_new(engine, writer->rank, writer->file, true, start, stop);
     access->through = writer;
+    access->node = writer->node;
+    access->jointly = writer->jointly;
     writer->pending++;
-    pass(engine, access, writer, object, place);
+    pass(engine, access, object, place);
 }
 
-void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush)
+void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t object, int64_t place, int64_t start,
+                  int64_t stop, struct flush *flush)
 {
     struct access *access = access_new(engine, node * engine->in->ranks_per_node, file, true, start, stop);
     access->flush = flush;
-    request_transfers(engine, access);
+    pass(engine, access, object, place);
 }
 
 void access_close(struct engine *engine, struct access *access)

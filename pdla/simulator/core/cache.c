@@ -4,12 +4,13 @@
  * for them. Sequential reads are read ahead in windows that grow up to a limit, as in
  * mm/readahead.c: the next window is requested when a rank comes to the first pages of this one.
  * Written bytes are in the cache at once, and go to the storage in the order of their addresses
- * when the file is closed. Originals have pages by file, replicas by component. */
+ * when the file is closed. Originals have pages by file, replicas by component. Of some storage, a
+ * node keeps what it writes to either only as long as no other node uses it. */
 #include "engine.h"
 
 #include <string.h>
 
-enum { PAGE = 4096, BITS = 64, FLUSHED_AT_ONCE = 64, LEAST_WORDS = 64 };
+enum { PAGE = 4096, BITS = 64, FLUSHED_AT_ONCE = 64, LEAST_WORDS = 64, SEVERAL = -1 };
 enum map { HAS, MARKED, DIRTY, MAPS }; /* marked: a read that comes to this page reads ahead */
 
 /* What a node has of a file, or of a component: pages, one bit each. */
@@ -34,7 +35,7 @@ struct reading {
     struct pages *pages;
     int64_t object, place; /* place: the component's; -1: the object is a file with pages of its own */
     int64_t start, at, stop, end;
-    bool write;
+    bool write, through; /* through: what is written goes to the storage at once, too */
 };
 
 /* What was read ahead for a rank: pages from `start` on. The first of the last `late` ones is
@@ -43,11 +44,11 @@ struct ahead {
     int64_t start, size, late, stopped;
 };
 
-/* Dirty pages of a file on a node, on their way to the storage. */
+/* Dirty pages of a file, or of a component of its replica, on a node, on their way to the storage. */
 struct flush {
     struct access *access; /* the request that it is a part of */
     struct pages *pages;
-    int64_t node, file, at, pending;
+    int64_t node, file, object, place, at, pending;
 };
 
 static bool is(const struct pages *pages, enum map map, int64_t page)
@@ -84,6 +85,16 @@ void cache_begin(struct engine *engine)
 {
     engine->fetches.size = sizeof(struct fetch);
     engine->readings.size = sizeof(struct reading);
+    if (engine->in->client_cache)
+        engine->user = hold(engine, (size_t)keys(engine) * sizeof *engine->user);
+}
+
+/* Whether other nodes than this one use a file or component, or have used it. */
+static bool shared(struct engine *engine, int64_t node, int64_t key)
+{
+    int64_t *user = &engine->user[key];
+    *user = *user == 0 || *user == node + 1 ? node + 1 : SEVERAL;
+    return *user == SEVERAL;
 }
 
 static struct pages *pages_of(struct engine *engine, int64_t node, int64_t key)
@@ -244,7 +255,7 @@ static void continue_reading(struct engine *engine, struct reading *reading)
             return;
         for (int64_t page = reading->start / PAGE; page <= (reading->stop - 1) / PAGE; page++) {
             set(engine, reading->pages, HAS, page, true);
-            set(engine, reading->pages, DIRTY, page, !in->client_sync);
+            set(engine, reading->pages, DIRTY, page, !reading->through);
         }
     } else {
         for (; reading->at < reading->stop; reading->at = (reading->at / PAGE + 1) * PAGE)
@@ -252,7 +263,7 @@ static void continue_reading(struct engine *engine, struct reading *reading)
                 return;
         ahead_of(engine, reading)->stopped = reading->stop / PAGE;
     }
-    if (reading->write && in->client_sync)
+    if (reading->through)
         access_write_through(engine, reading->access, reading->object, reading->place, reading->start, reading->stop);
     double work = in->call_seconds + (double)(reading->stop - reading->start) * in->copy_seconds;
     later(engine, processed(engine, reading->access->node, work), 0, CACHED, reading->access);
@@ -268,11 +279,14 @@ void cache_serves(struct engine *engine, struct access *access, int64_t object, 
     for (int64_t i = 0; place < 0 && i < of->groups * of->width; i++)
         end += in->sizes[of->first + i];
     end = place < 0 ? end : in->sizes[place];
+    int64_t key = place < 0 ? object : in->files + place;
+    bool through = shared(engine, access->node, key) && of->alone;
     struct reading *reading = pool_take(engine, &engine->readings);
     *reading = (struct reading){.access = access,
-                                .pages = pages_of(engine, access->node, place < 0 ? object : in->files + place),
+                                .pages = pages_of(engine, access->node, key),
                                 .object = object, .place = place, .start = start, .at = write ? 0 : start, .stop = stop,
-                                .end = end > stop ? end : stop, .write = write};
+                                .end = end > stop ? end : stop, .write = write,
+                                .through = write && (in->client_sync || through)};
     access->pending++;
     continue_reading(engine, reading);
 }
@@ -305,7 +319,8 @@ static void flush_more(struct engine *engine, struct flush *flush)
             set(engine, pages, DIRTY, flush->at, false);
         if (flush->at > first) {
             flush->pending++;
-            access_flush(engine, flush->node, flush->file, first * PAGE, flush->at * PAGE, flush);
+            access_flush(engine, flush->node, flush->file, flush->object, flush->place, first * PAGE, flush->at * PAGE,
+                         flush);
         } else {
             flush->at++;
         }
@@ -323,16 +338,34 @@ void cache_flushed(struct engine *engine, struct flush *flush)
     access_ends_request(engine, access);
 }
 
+static void flush_pages(struct engine *engine, struct access *access, int64_t node, int64_t file, int64_t object,
+                        int64_t place)
+{
+    struct flush *flush = hold(engine, sizeof *flush);
+    int64_t key = place < 0 ? object : engine->in->files + place;
+    *flush = (struct flush){.access = access, .pages = pages_of(engine, node, key), .node = node, .file = file,
+                            .object = object, .place = place, .pending = 1};
+    access->pending++;
+    cache_flushed(engine, flush);
+}
+
+static void flush_components(struct engine *engine, struct access *access, int64_t node, int64_t file)
+{
+    const struct sim_input *in = engine->in;
+    for (int64_t i = in->first_map[file]; in->flush_replicas && i < in->first_map[file + 1]; i++) {
+        const struct sim_object *of = &in->object[in->map[i].object];
+        for (int64_t j = 0; j < of->groups * of->width; j++)
+            flush_pages(engine, access, node, file, in->map[i].object, of->first + j);
+    }
+}
+
 void cache_flush(struct engine *engine, struct access *access)
 {
     const struct sim_input *in = engine->in;
     int64_t first = access->file < 0 ? 0 : access->file, last = access->file < 0 ? in->files : access->file + 1;
     for (int64_t node = 0; in->client_cache && node < in->nodes; node++)
         for (int64_t file = first; engine->node[node].pages && file < last; file++) {
-            struct flush *flush = hold(engine, sizeof *flush);
-            *flush = (struct flush){.access = access, .pages = pages_of(engine, node, file), .node = node, .file = file,
-                                    .pending = 1};
-            access->pending++;
-            cache_flushed(engine, flush);
+            flush_pages(engine, access, node, file, file, -1);
+            flush_components(engine, access, node, file);
         }
 }

@@ -159,6 +159,7 @@ struct engine {
     struct pool subs, requests, accesses, calls, collectives, fetches, readings;
     struct server *server;
     struct node *node;
+    int64_t *user; /* of each file, then of each component: 1 + the node whose cache it is in; cache.c */
     struct rank *rank;
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
@@ -214,8 +215,8 @@ void cache_serves(struct engine *engine, struct access *access, int64_t object, 
                   int64_t start, int64_t stop);
 /* The bytes that had to be read are there. */
 void cache_fetched(struct engine *engine, struct fetch *fetched);
-/* Writes the dirty pages of an access's file (of all files, if it has none) to the storage. The
- * access waits for it. */
+/* Writes the dirty pages of an access's file (of all files, if it has none) to the storage, and those
+ * of its replicas if a close waits for them. The access waits for it. */
 void cache_flush(struct engine *engine, struct access *access);
 void cache_flushed(struct engine *engine, struct flush *flush);
 
@@ -240,7 +241,8 @@ void access_fetch(struct engine *engine, const struct access *reader, int64_t ob
                   int64_t stop, struct fetch *fetch);
 void access_write_through(struct engine *engine, struct access *writer, int64_t object, int64_t place, int64_t start,
                           int64_t stop);
-void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush);
+void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t object, int64_t place, int64_t start,
+                  int64_t stop, struct flush *flush);
 /* What must be done for a period. */
 void access_tick(struct engine *engine);
 /* Whether somebody decides at closes, or about requests as well. */

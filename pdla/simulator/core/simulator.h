@@ -45,6 +45,7 @@ struct sim_object {
     int64_t strips; /* first of `width` strips and of as many sums of the strips before each */
     int64_t first;
     int64_t space; /* the space that its bytes are counted under */
+    int64_t alone; /* a node keeps what it writes to a file of it only as long as no other node uses that file */
 };
 
 /* A replica: its bytes by loops (count, stride, replica stride), or by extents (start, length, replica start). */
@@ -117,6 +118,7 @@ struct sim_input {
     int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
     int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
     int64_t aggregators;       /* so many at most; 0: one on every node */
+    int64_t flush_replicas;    /* a file's close waits until its replicas, too, have what nodes kept of them */
     int64_t client_cache;      /* nodes keep what they have read and written */
     int64_t client_sync;       /* what is written goes to the storage at once, too */
     int64_t client_read_ahead; /* the most bytes that they read ahead, and write at once */
