@@ -252,9 +252,13 @@ def _in_pair(
         return Layout(name, sum(servers), 1, each, _section(*sized[number]))
 
     def ideal(numbers: Sequence[int], strips: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """The best strips, with the start-ups of servers that hold this much of every call."""
+        """The best strips, with the start-ups of servers that hold this much of every call.
+
+        What is read ahead joins calls: a call's start-up is its share of those that are left.
+        """
         ways = [(sized[number][0], layout_of(number, each)) for number, each in zip(numbers, strips, strict=True)]
-        startups = [(seen.startup / seen.parts).tolist() for seen in _on_each(cluster, pair, op, ways)]
+        calls = np.array([pattern.processes * pattern.rounds for pattern, _ in ways], np.float64)
+        startups = [(seen.startup / calls).tolist() for seen in _on_each(cluster, pair, op, ways)]
         return [
             best_strips(
                 Round(

@@ -94,6 +94,19 @@ def test_a_hybrid_is_as_fast_as_all_its_servers_together():
     assert hybrid.refused == ""
 
 
+def test_calls_that_a_page_cache_joins_share_a_start_up():
+    """Four ranks read 64 calls of 1 MiB each, of which a disk has 64 KiB or so. A seek a call would take the disks
+    longer than the SSDs take for everything; but the page cache reads 1.25 MiB ahead."""
+    heads = replace(HDD, startup=((0, 0.0), (1, 0.006)), grain=4 * KiB)
+    ssds = replace(SSD, read_seconds_per_byte=7e-9, grain=4 * KiB)
+    node = replace(CLUSTER, pools=(heads, ssds), processes_per_node=4, client_cache=True, client_read_ahead=1280 * KiB)
+    strided = Signature("d", "read", False, 0, MiB, (Loop(MiB, 4), Loop(8 * MiB, 64)), (0, 1, 2, 3), 1)
+    found = candidates(strided, 256 * MiB, node, node.pools, [(heads, ssds)])
+    alone = min(one.cost.total for one in found if one.space == "ssd")
+    (both,) = (one for one in found if one.space == "hdd+ssd")
+    assert both.cost.total < 0.75 * alone
+
+
 def test_strips_below_a_grain_are_refused():
     signature = Signature("f", "read", False, 0, 8 * KiB, (Loop(MiB, 64),), (0,))
     hybrid = candidates(signature, 512 * KiB, CLUSTER, [], [(HDD, SSD)])[-1]

@@ -410,6 +410,20 @@ def test_calls_that_others_do_not_make_go_on_without_them() -> None:
     assert (found.calls, found.stuck) == (2, 2)
 
 
+@pytest.mark.parametrize(("backend", "requests"), [("cephfs", 4), ("directories", 2)])
+@pytest.mark.parametrize("op", ["read", "write"])
+@pytest.mark.parametrize(("overlap", "startup"), [(True, 0.5), (False, 0.0)])
+def test_clients_of_cephfs_send_each_strip_of_an_original_by_itself(
+    backend: str, requests: int, op: str, overlap: bool, startup: float
+) -> None:
+    """Two calls of 512 KiB, one after the other: each of four servers has two strips of 64 KiB of a call. Where
+    requests are counted, a further strip costs a start-up; a head is there already."""
+    disk = replace(pool(b=0.0), startup=((0, 0.0), (1, 0.5)), overlap=overlap, backend=backend)
+    found = simulated([Call(0, op, at * 512 * KiB, 512 * KiB) for at in range(2)], cluster(disk))
+    assert found.subrequests == 4 * requests
+    assert found.seconds == pytest.approx(startup * (requests - 2))
+
+
 # ---- replicas --------------------------------------------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ SERVER = _record(
     "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 clients_curve clients_points queue depth "
     "channels overlap memory_depth memory read_ahead node host writer"
 )
-OBJECT = _record("groups width section strips first space alone")
+OBJECT = _record("groups width section strips first space strip_by_strip alone")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")
 LOOP = _record("stride count grow_stride grow_length grow_count")
 NEST = _record("start length loops depth")

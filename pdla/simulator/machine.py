@@ -72,7 +72,8 @@ class Machine:
         first, width = self._first[self.home.pool], self.home.servers
         begin = 0 if self._aligned else len(self._objects) % width
         servers = [first + (begin + j) % width for j in range(width)]
-        return self._add(self.home, servers, component_sizes(self.home, size), HOME)
+        singly = backend_class(self.cluster.pool(self.home.pool).backend).strip_by_strip
+        return self._add(self.home, servers, component_sizes(self.home, size), HOME, singly)
 
     def add(self, layout: Layout, size: int) -> int:
         """Add a replica, or a cache, of so many bytes in a pool (or a hybrid)."""
@@ -92,7 +93,9 @@ class Machine:
         layout = Layout(self.home.pool, count, 1, (1,) * count, _ENDLESS)
         return self._add(layout, range(self._pools, self._pools + count), [0] * count, MEMORY)
 
-    def _add(self, layout: Layout, servers: Sequence[int], sizes: Sequence[int], space: str) -> int:
+    def _add(
+        self, layout: Layout, servers: Sequence[int], sizes: Sequence[int], space: str, strip_by_strip: bool = False
+    ) -> int:
         if layout.strips not in self._strips:
             self._strips[layout.strips] = len(self._strip_numbers)
             self._strip_numbers += [*layout.strips, *accumulate((0, *layout.strips[:-1]))]
@@ -100,8 +103,8 @@ class Machine:
         first = len(self._server_of)
         strips = self._strips[layout.strips]
         alone = backend_class(self.cluster.pool(layout.pool).backend).cache_alone
-        row = (layout.groups, len(layout.strips), layout.section, strips, first, self.space(space), alone)
-        self._objects.append(row)
+        places = layout.groups, len(layout.strips), layout.section, strips, first
+        self._objects.append((*places, self.space(space), strip_by_strip, alone))
         for server, size in zip(servers, sizes, strict=True):
             self._server_of.append(server)
             self._bases.append(self._free[server])

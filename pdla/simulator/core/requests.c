@@ -20,7 +20,7 @@ struct request *request_new(struct engine *engine, struct access *access, int64_
 }
 
 static void add_sub(struct engine *engine, struct request *request, int64_t object, int64_t place, int64_t start,
-                    int64_t length)
+                    int64_t length, bool further)
 {
     const struct sim_input *in = engine->in;
     if (request->cached) {
@@ -33,7 +33,7 @@ static void add_sub(struct engine *engine, struct request *request, int64_t obje
     int64_t server = in->server_of[place], address = in->bases[place] + start;
     server = request->write ? in->server[server].writer : server;
     request->bytes += length;
-    if (last && last->server == server && last->address + last->length == address) {
+    if (!further && last && last->server == server && last->address + last->length == address) {
         last->length += length;
         return;
     }
@@ -41,7 +41,7 @@ static void add_sub(struct engine *engine, struct request *request, int64_t obje
     int64_t rank = request->access->rank;
     *sub = (struct sub){.request = request, .server = server, .address = address, .length = length,
                         .process = request->background ? -1 : rank < 0 ? 0 : rank, .write = request->write,
-                        .background = request->background};
+                        .background = request->background, .further = further};
     if (last)
         last->sibling = sub;
     else
@@ -79,8 +79,11 @@ static void add_section(struct engine *engine, struct request *request, int64_t 
     for (; servers > 0; servers--, j = j + 1 < width ? j + 1 : 0) {
         int64_t low = from * strip[j] + share(from_z, before[j], strip[j]);
         int64_t high = to * strip[j] + share(to_z, before[j], strip[j]);
-        if (high > low)
-            add_sub(engine, request, number, first + j, row * strip[j] + low, high - low);
+        for (int64_t at = low, next; at < high; at = next) {
+            int64_t end = at - at % strip[j] + strip[j];
+            next = object->strip_by_strip && end < high ? end : high;
+            add_sub(engine, request, number, first + j, row * strip[j] + at, next - at, at > low);
+        }
     }
 }
 
@@ -91,7 +94,7 @@ void request_add(struct engine *engine, struct request *request, int64_t number,
     if (!request->cached)
         engine->out->space_bytes[4 * object->space + 2 * request->background + request->write] += stop - start;
     if (server >= 0) {
-        add_sub(engine, request, number, object->first + server, start, stop - start);
+        add_sub(engine, request, number, object->first + server, start, stop - start, false);
         return;
     }
     while (start < stop) {

@@ -269,10 +269,12 @@ static int64_t distance_to(struct server *server, const struct sub *sub, int64_t
     /* Before the first request the place of the head is not known: the head is assumed to be at
      * that request. */
     int64_t distance = server->moved ? llabs(address - server->head) : 0;
-    if (!server->read_to || sub->write)
+    if (!server->read_to)
         return distance;
+    if (sub->write)
+        return sub->further ? INT64_MAX : distance;
     int64_t *read_to = &server->read_to[sub->process < 0 ? 0 : sub->process];
-    bool goes_on = *read_to == address;
+    bool goes_on = *read_to == address && !sub->further;
     *read_to = address + length;
     return goes_on || !server->moved ? 0 : distance == 0 ? INT64_MAX : distance;
 }

@@ -22,6 +22,7 @@ struct sub {
     struct line followers;  /* the requests that wait for what it reads ahead */
     double arrived, started;
     bool write, background;
+    bool further; /* a further strip of a request, sent by itself: the device takes it for a request */
 };
 
 /* What a sweep of the elevator still has to serve, nearest first. */

@@ -45,6 +45,7 @@ struct sim_object {
     int64_t strips; /* first of `width` strips and of as many sums of the strips before each */
     int64_t first;
     int64_t space; /* the space that its bytes are counted under */
+    int64_t strip_by_strip; /* clients send each strip of a request by itself */
     int64_t alone; /* a node keeps what it writes to a file of it only as long as no other node uses that file */
 };
 
