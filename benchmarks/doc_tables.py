@@ -104,7 +104,7 @@ class Figure(NamedTuple):
     @property
     def gained(self) -> str:
         """MB/s and times the original."""
-        return f"{self.rate}, {_short(self.beside['ratio'])} times" if self.replicated else NO_REPLICA
+        return f"{self.rate}, {_short(self.beside['ratio'])} times" if self.beside["replicated"] else NO_REPLICA
 
 
 Figures = dict[str, dict[str, Figure]]
@@ -135,7 +135,11 @@ def summary(rows: Rows) -> Table:
 
 
 def _gains(cases: Sequence[Mapping[str, Figure]], planned: str) -> list[str]:
-    """How many cases have a replica; their gains and shares of the limit; gains of the others; all spreads."""
+    """How many cases have a replica; their gains and shares of the limit; gains of those without one; all spreads.
+
+    A case that has a replica for some of its bytes counts with neither.
+    """
+    beside = [who[planned].beside for who in cases]
     own = [(who[planned], who) for who in cases if who[planned].replicated]
     best = [max(who[one].beside["value"] for one in MPI if one in who) for _, who in own]
     goals = [figure.limited["ratio"] >= goal for figure, _ in own if (goal := figure.limited["goal"]) is not None]
@@ -145,8 +149,8 @@ def _gains(cases: Sequence[Mapping[str, Figure]], planned: str) -> list[str]:
         _range([figure.beside["value"] / other for (figure, _), other in zip(own, best, strict=True)]),
         _range([figure.limited["ratio"] for figure, _ in own], "{:.2f}".format),
         f"{sum(goals)} of {len(goals)}" if goals else "",
-        _range([who[planned].beside["ratio"] for who in cases if not who[planned].replicated], "{:.2f}".format),
-        _range([who[planned].beside["spread"] for who in cases], _percent),
+        _range([one["ratio"] for one in beside if not one["replicated"]], "{:.2f}".format),
+        _range([one["spread"] for one in beside], _percent),
     ]
 
 
@@ -165,7 +169,9 @@ def leases(found: Figures) -> Table:
     for case, who in found.items():
         if _op(case) == "write" and all(one in who for one in LEASES):
             closed = dict.fromkeys(who[one].gained for one in (H_PDLA, S_PDLA) if one in who)
-            leased = [who[one].gained + (f" ({who[one].share})" if who[one].replicated else "") for one in LEASES]
+            leased = [
+                who[one].gained + (f" ({who[one].share})" if who[one].beside["replicated"] else "") for one in LEASES
+            ]
             lines.append([case.removesuffix(", write"), who[INDEPENDENT].rate, "; ".join(closed), *leased])
     planned = [f"for `lease`, {pool} (of the limit)" for pool in ("disks", "SSDs")]
     return _table(["program, piece", "original", "planned for `close`, disks; SSDs", *planned], lines)

@@ -16,12 +16,14 @@ from pdla.layouts.cost import Costs, side_by_side, slower
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.layouts.pending import Pending, computed
-from pdla.layouts.seen import Seen, offsets, requests, sectioned, striped
+from pdla.layouts.seen import Seen, at_once, offsets, requests, sectioned, striped
 from pdla.layouts.write_cost import PAGE, flushed, keeps_writes, pages_read, read_by_nodes, write_back_cost
 from pdla.model import Candidate, Cluster, Cost, Layout, Op, Pool, Signature
 from pdla.units import format_bytes
 
 PROGRAM_ONLY = "only the program can make its calls collective"
+GRAINS = 16
+"""A strip of so many grains is within 3 % of the best one."""
 
 
 class Asked(NamedTuple):
@@ -252,22 +254,29 @@ def _in_pair(
         return Layout(name, sum(servers), 1, each, _section(*sized[number]))
 
     def ideal(numbers: Sequence[int], strips: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """The best strips, with the start-ups of servers that hold this much of every call.
+        """The best strips of a call, with the start-ups of servers that hold this much of every call.
 
-        What is read ahead joins calls: a call's start-up is its share of those that are left.
+        They are those of what is asked for at once: a page cache that reads ahead joins calls.
         """
         ways = [(sized[number][0], layout_of(number, each)) for number, each in zip(numbers, strips, strict=True)]
-        calls = np.array([pattern.processes * pattern.rounds for pattern, _ in ways], np.float64)
-        startups = [(seen.startup / calls).tolist() for seen in _on_each(cluster, pair, op, ways)]
-        return [
-            best_strips(
+        startups = [(seen.startup / seen.parts).tolist() for seen in _on_each(cluster, pair, op, ways)]
+        found = []
+        for (pattern, layout), a in zip(ways, zip(*startups, strict=True), strict=True):
+            request = at_once(cluster, pattern, layout.section, sum(servers))
+            disks, ssds = best_strips(
                 Round(
-                    pattern.processes, cluster.per_node(pattern.processes), pattern.call_bytes, servers,
-                    cluster.connect_seconds, cluster.network_seconds_per_byte, a, b,
+                    pattern.processes, cluster.per_node(pattern.processes), request, servers, cluster.connect_seconds,
+                    cluster.network_seconds_per_byte, a, b,
                 )
-            )
-            for (pattern, _), a in zip(ways, zip(*startups, strict=True), strict=True)
-        ]  # fmt: skip
+            )  # fmt: skip
+            found.append((disks * pattern.call_bytes / request, ssds * pattern.call_bytes / request))
+        return found
+
+    def most_calls(number: int, strips: tuple[float, float]) -> int:
+        """Calls in a cycle of strips: so many that strips have ``GRAINS``, of those that are read at once."""
+        (pattern, _), section = sized[number], _section(*sized[number])
+        wanted = max(math.ceil(GRAINS * grain / strip) for strip, grain in zip(strips, grains, strict=True))
+        return max(1, min(wanted, at_once(cluster, pattern, section, sum(servers)) // pattern.call_bytes))
 
     even = [(pattern.call_bytes / sum(servers),) * 2 for pattern, _ in sized]
     best = dict(enumerate(ideal(range(len(sized)), even)))
@@ -278,7 +287,12 @@ def _in_pair(
     for number, strips in best.items():
         if not min(strips):
             continue
-        whole = whole_strips(strips, sized[number][0].call_bytes, servers, grains)
+        request = sized[number][0].call_bytes
+        whole = [
+            each
+            for calls in sorted({1, most_calls(number, strips)})
+            for each in whole_strips((calls * strips[0], calls * strips[1]), calls * request, servers, grains)
+        ]
         layouts = [layout for each in whole if (layout := layout_of(number, each)).section >= sum(layout.strips)]
         if not layouts:
             layouts = [layout_of(number, strips)]

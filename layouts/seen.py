@@ -282,6 +282,13 @@ def _most(cluster: Cluster, start: int, requests: Sequence[Loop], width: int) ->
     return float((before[width:] - before[:-width]).max() / (width * len(at)))
 
 
+def at_once(cluster: Cluster, pattern: Pattern, section: int, servers: int) -> int:
+    """Bytes of a section that are asked for at once: a call's, or what a page cache reads ahead on so many servers."""
+    if pattern.op == "read" and cluster.client_cache and pattern.distinct_rounds == pattern.rounds:
+        return max(pattern.call_bytes, min(section, cluster.client_read_ahead * servers))
+    return pattern.call_bytes
+
+
 def requests(cluster: Cluster, pattern: Pattern, layout: Layout, server: int = 0) -> Requests:
     """What a server of the first group gets of a pattern. A call is one request.
 
@@ -289,10 +296,9 @@ def requests(cluster: Cluster, pattern: Pattern, layout: Layout, server: int = 0
     from each server.
     """
     strips, size, rounds, different = layout.strips, pattern.call_bytes, pattern.rounds, pattern.distinct_rounds
-    if pattern.op == "read" and cluster.client_cache and different == rounds:
-        ahead = min(layout.section, cluster.client_read_ahead * len(strips))
-        if ahead > size:
-            size, rounds, different = ahead, -(-layout.section // ahead), -(-layout.section // ahead)
+    ahead = at_once(cluster, pattern, layout.section, len(strips))
+    if ahead > size:
+        size, rounds, different = ahead, -(-layout.section // ahead), -(-layout.section // ahead)
     return Requests(
         size=min(size, FAR),
         rounds=min(rounds, FAR),

@@ -267,7 +267,7 @@ def test_tables_of_the_documentation_are_made_of_rows() -> None:
     summary, rates, leases, paper = tables({one["name"]: one for one in every})
     assert summary[2:] == [
         "| disks, read: H-PDLA | 1 of 1 | 3.8 | 1.9 | 0.95 | 1 of 1 |  | 11 % |",
-        "| disks, read: S-PDLA | 0 of 1 |  |  |  |  | 1.02 | 0 % |",
+        "| disks, read: S-PDLA | 0 of 1 |  |  |  |  |  | 0 % |",
         "| disks, write: H-PDLA | 0 of 1 |  |  |  |  | 1.00 | 6 % |",
         "| disks, write: H-PDLA, lease | 1 of 1 | 3.0 | 3.0 | 0.75 |  |  | 2 % |",
         "| disks, write: S-PDLA, lease | 1 of 1 | 5.0 | 5.0 | 0.83 |  |  | 8 % |",

@@ -107,6 +107,18 @@ def test_calls_that_a_page_cache_joins_share_a_start_up():
     assert both.cost.total < 0.75 * alone
 
 
+def test_small_calls_that_a_page_cache_joins_have_strips_as_good_as_large_ones():
+    """Of a call of 10 KiB a disk should have 1.25 KiB and an SSD 2.5: no whole grains, as of 52 calls."""
+    signature = Signature("f", "read", False, 0, 10 * KiB, (Loop(MiB, 512),), (0,))
+    pools = replace(HDD, grain=4 * KiB), replace(SSD, grain=4 * KiB)
+    ahead = replace(CLUSTER, pools=pools, client_cache=True, client_read_ahead=MiB)
+    without = replace(ahead, client_cache=False)
+    joined, single = (candidates(signature, 5120 * KiB, one, [], [pools])[-1] for one in (ahead, without))
+    assert single.refused.startswith("strips of 1.25 KiB and 2.5 KiB are less")
+    assert joined.refused == "" and joined.layout is not None
+    assert joined.cost.transfer == pytest.approx(5120 * KiB / 4e8, rel=0.04)
+
+
 def test_strips_below_a_grain_are_refused():
     signature = Signature("f", "read", False, 0, 8 * KiB, (Loop(MiB, 64),), (0,))
     hybrid = candidates(signature, 512 * KiB, CLUSTER, [], [(HDD, SSD)])[-1]
