@@ -117,6 +117,10 @@ def test_small_calls_that_a_page_cache_joins_have_strips_as_good_as_large_ones()
     assert single.refused.startswith("strips of 1.25 KiB and 2.5 KiB are less")
     assert joined.refused == "" and joined.layout is not None
     assert joined.cost.transfer == pytest.approx(5120 * KiB / 4e8, rel=0.04)
+    # Two ranks that read half of each other's bytes need all servers in a call.
+    shared = Signature("f", "read", False, 0, 10 * KiB, (Loop(5 * KiB, 2), Loop(MiB, 512)), (0, 1), 1)
+    both = candidates(shared, 7680 * KiB, ahead, [], [pools])[-1]
+    assert both.refused == "strips of 1.25 KiB and 2.5 KiB are less than the grain of the pools"
 
 
 def test_strips_below_a_grain_are_refused():
