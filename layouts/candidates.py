@@ -275,8 +275,8 @@ def _in_pair(
     def most_calls(number: int, strips: tuple[float, float]) -> int:
         """Calls in a cycle of strips: so many that strips have ``GRAINS``, of those that are read at once.
 
-        Ranks that read the same bytes go on in sections of others, too. They need every server in every call: tiles
-        that overlap, in strips of three calls, were read at 0.4 of their rate in strips of one (measured).
+        Ranks that read the same bytes go on in sections of others, too: tiles that overlap, in strips of three calls,
+        were read at 0.4 of their rate in strips of one (ADR 58).
         """
         (pattern, size), section = sized[number], _section(*sized[number])
         if size < pattern.processes * pattern.rounds * pattern.call_bytes:
