@@ -242,8 +242,7 @@ def _in_pair(
 ) -> list[list[_Proposed]]:
     """A replica of each pattern in 1-DH over disks and SSDs together, if the shortest round uses both kinds.
 
-    It is refused if its strips are less than a grain: a call would then reach only some of the
-    servers.
+    It is refused if no strips of whole grains hold a call, or the calls that are read at once.
     """
     servers, grains = (pair[0].servers, pair[1].servers), (pair[0].grain, pair[1].grain)
     name = f"{pair[0].name}+{pair[1].name}"

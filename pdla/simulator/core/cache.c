@@ -89,7 +89,7 @@ void cache_begin(struct engine *engine)
         engine->user = hold(engine, (size_t)keys(engine) * sizeof *engine->user);
 }
 
-/* Whether other nodes than this one use a file or component, or have used it. */
+/* Notes that a node uses a file or component. Whether others use it, or have used it. */
 static bool shared(struct engine *engine, int64_t node, int64_t key)
 {
     int64_t *user = &engine->user[key];
@@ -255,7 +255,8 @@ static void continue_reading(struct engine *engine, struct reading *reading)
             return;
         for (int64_t page = reading->start / PAGE; page <= (reading->stop - 1) / PAGE; page++) {
             set(engine, reading->pages, HAS, page, true);
-            set(engine, reading->pages, DIRTY, page, !reading->through);
+            if (!reading->through)
+                set(engine, reading->pages, DIRTY, page, true);
         }
     } else {
         for (; reading->at < reading->stop; reading->at = (reading->at / PAGE + 1) * PAGE)

@@ -159,7 +159,7 @@ struct engine {
     struct pool subs, requests, accesses, calls, collectives, fetches, readings;
     struct server *server;
     struct node *node;
-    int64_t *user; /* of each file, then of each component: 1 + the node whose cache it is in; cache.c */
+    int64_t *user; /* of each file, then of each component: 1 + the node that uses it, -1: several; cache.c */
     struct rank *rank;
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
