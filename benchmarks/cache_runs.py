@@ -60,15 +60,15 @@ class Case:
 def ior(size: int, piece: int, ranks: int, files: int = FILES) -> Case:
     """Pieces of all ranks alternate."""
     segments = size // piece // ranks
-    options = ("-t", str(piece), "-s", str(segments), "--bufferSize", str(CALLS[1 + (piece > CALLS[0])]))
+    options = ("-t", str(piece), "-s", str(segments), "--bufferSize", _call(piece))
     return Case("IOR", "ior", options, ranks, segments * piece * ranks, piece, files)
 
 
 def coll_perf(size: int, ranks: int) -> Case:
     """An array of ints, a block for each rank: with four ranks its rows are whole, and follow one another."""
     points = round((size / 4) ** (1 / 3)) // 16 * 16
-    options = ("--asize", str(points), "--bufferSize", str(CALLS[2]))
     piece = points * points // 2 * 4 if ranks == 4 else points // 2 * 4
+    options = ("--asize", str(points), "--bufferSize", _call(piece))
     return Case("coll_perf", "coll_perf", options, ranks, 4 * points**3, piece)
 
 
@@ -78,6 +78,11 @@ def flash_io(size: int, ranks: int) -> Case:
     part = blocks * 32 * KiB
     options = ("--blocks", str(blocks), "--bufferSize", str(part))
     return Case("Flash-IO", "flash_io", options, ranks, 24 * ranks * part, part)
+
+
+def _call(piece: int) -> str:
+    """The option for the bytes of a rank's call."""
+    return str(CALLS[1 + (piece > CALLS[0])])
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ import pytest
 
 from benchmarks import results
 from benchmarks.bench import failures_noted, too_small
+from benchmarks.cache_nodes import STORAGE
+from benchmarks.cache_runs import Case as Checkpoint
+from benchmarks.caches import cases as checkpoints
 from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PDLA, SIEVING, ior_strided
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import Run, bytes_of, fill
@@ -195,6 +198,14 @@ def test_a_cache_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     assert found["ratio"] > 0
     assert list((tmp_path / "disks").iterdir()) == []
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+@pytest.mark.parametrize("case", [*checkpoints(2), *checkpoints(4)], ids=lambda case: case.title)
+def test_checkpoints_without_a_cache_stop_before_the_bench_gives_up(case: Checkpoint) -> None:
+    """Each piece is a request of the storage, and all ranks end the call that they began."""
+    call = int(case.options[case.options.index("--bufferSize") + 1])
+    pieces = call // case.piece * case.ranks
+    assert case.files * pieces / STORAGE.requests_per_second < 300
 
 
 @pytest.mark.thorough
