@@ -33,6 +33,7 @@ from benchmarks.seeking import seeking_disks, seeking_obstacle
 from benchmarks.storage import Storage, plain_directories, throttled_disks
 from benchmarks.table import HEAD, Found, limit_of
 from benchmarks.throttled import obstacle
+from pdla.errors import PdlaError
 from pdla.units import MiB, format_bytes, parse_bytes
 
 
@@ -57,8 +58,8 @@ STORAGES = {
 LEAST = 16 * MiB
 """Least bytes that programs access: four ranks with a piece of 4 MiB each."""
 SLOW = ("disks", "seeking", "cephfs")
-FAILURES = (RuntimeError, OSError, subprocess.SubprocessError)
-"""Errors of a program or of storage. Any other exception is a fault of the bench."""
+FAILURES = (RuntimeError, OSError, subprocess.SubprocessError, PdlaError)
+"""Errors of a program, of storage or of pdla. Any other exception is a fault of the bench."""
 
 
 def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: Path) -> list[Found]:

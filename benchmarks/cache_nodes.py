@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cephfs import ThrottledCephFS, throttled_cephfs
-from benchmarks.storage import STRIP, forget, rate_of_streams, rates
+from benchmarks.storage import DISKS, STRIP, forget, rate_of_streams, rates
 from benchmarks.throttled import NONE, Limits, limit, throttled_disk
 from pdla.units import MiB
 
@@ -93,12 +93,13 @@ class Nodes:
     def cluster(self, processes: int, kind: str) -> str:
         """The text of a cluster.toml, for so many processes a node; ``kind``: of the pool of the nodes' devices."""
         devices = json.dumps([str(one) for one in self.devices])
+        disk = f'[pools.home]\nkind = "hdd"\n{_described(STORAGE)}where = {json.dumps([str(self.originals)])}\n'
+        servers, home = (DISKS["hdd"], self.ceph.pool("home", "hdd")) if self.ceph else (1, disk)
         return (
-            f'[home]\npool = "home"\nservers = 1\nstrip = {STRIP}\n\n'
+            f'[home]\npool = "home"\nservers = {servers}\nstrip = {STRIP}\n\n'
             f"[clients]\nnodes = {len(self.devices)}\nprocesses_per_node = {processes}\nconnect_seconds = 2e-5\n"
             f"network_seconds_per_byte = 1e-10\nsieve_read = 0\nsieve_write = 0\n\n"
-            f'[pools.home]\nkind = "hdd"\n{_described(STORAGE)}where = {json.dumps([str(self.originals)])}\n\n'
-            f'[pools.{kind}]\nkind = "{kind}"\n{_described(DEVICE)}where = {devices}\n'
+            f'{home}\n[pools.{kind}]\nkind = "{kind}"\n{_described(DEVICE)}where = {devices}\n'
         )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 from benchmarks.storage import DISKS, KINDS, STRIP, Counted, Node, limited, read_stream, write_stream
@@ -45,6 +46,8 @@ client_read_ahead = "8M"
 sieve_read = 0
 sieve_write = 0
 """
+CLUSTERS = count()
+"""Numbers of this process's clusters: a connection is kept for the path of its cluster's configuration."""
 # The command that starts a rank: the path of the file system is the same on every node, but leads
 # to the node's mount.
 ON_NODE = 'mount --bind "$0" "$1" && shift && exec "$@"'
@@ -105,6 +108,10 @@ class ThrottledCephFS:
             for number, one in enumerate(found)
         }
 
+    def pool(self, name: str, kind: str) -> str:
+        """A pool of a cluster.toml: all OSDs of a kind."""
+        return _pool(name, kind, self.ceph.osds, self.ceph.mount / f"pool-{kind}")
+
     def place(self, kind: str, file: Path, size: int) -> None:
         """Stripe the file over all OSDs of a kind."""
         self._place(kind, file, size, self.backends[kind].servers)
@@ -145,14 +152,14 @@ class ThrottledCephFS:
 @contextmanager
 def throttled_cephfs(scratch: Path, size: int) -> Iterator[ThrottledCephFS]:
     """Four disks, two SSDs, and ``NODES`` nodes, for originals of ``size`` bytes; all are removed after the block."""
-    folder = scratch / "ceph"
+    folder = scratch / f"ceph{next(CLUSTERS)}"
     with ExitStack() as stack:
         disks = {
             kind: [
-                stack.enter_context(loop_device(scratch, f"{kind}{number}", 4 * size // count + OSD_BYTES))
-                for number in range(count)
+                stack.enter_context(loop_device(scratch, f"{kind}{number}", 4 * size // servers + OSD_BYTES))
+                for number in range(servers)
             ]
-            for kind, count in DISKS.items()
+            for kind, servers in DISKS.items()
         }
         osds = [
             Osd(kind, device, stack.enter_context(loop_device(scratch, f"{kind}{number}-database", DATABASE_BYTES)))
@@ -178,10 +185,13 @@ def _has(file: Path, size: int) -> bool:
 
 def _cluster(osds: Sequence[Osd], directories: Mapping[str, Path]) -> str:
     """A cluster.toml."""
-    servers = {kind: [f"{kind}:osd.{n}" for n, osd in enumerate(osds) if osd.kind == kind] for kind in directories}
-    pools = [
-        f'[pools.{kind}]\nkind = "{kind}"\n{limited(kind)}backend = "cephfs"\n'
-        f"where = {json.dumps([str(directory)])}\nservers = {json.dumps(servers[kind])}\n"
-        for kind, directory in directories.items()
-    ]
-    return "\n".join([f'[home]\npool = "hdd"\nservers = {len(servers["hdd"])}\nstrip = {STRIP}\n', CLIENTS, *pools])
+    pools = [_pool(kind, kind, osds, directory) for kind, directory in directories.items()]
+    return "\n".join([f'[home]\npool = "hdd"\nservers = {DISKS["hdd"]}\nstrip = {STRIP}\n', CLIENTS, *pools])
+
+
+def _pool(name: str, kind: str, osds: Sequence[Osd], directory: Path) -> str:
+    servers = [f"{kind}:osd.{number}" for number, osd in enumerate(osds) if osd.kind == kind]
+    return (
+        f'[pools.{name}]\nkind = "{kind}"\n{limited(kind)}backend = "cephfs"\n'
+        f"where = {json.dumps([str(directory)])}\nservers = {json.dumps(servers)}\n"
+    )
