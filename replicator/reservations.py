@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-SUM, NEXT_SUM = "reserved", "reserved.new"
-"""The link that says what a node has reserved, and the one that replaces it."""
+SUM = "reserved"
+"""The link that says what a node has reserved."""
 TRIES, PAUSE = 100, 0.001
 """How often, and after how many seconds, to ask again for the lock of a node's directory."""
 
@@ -25,7 +25,6 @@ def remove_cache(cache: Path) -> None:
         # RATIONALE: the sum goes first, so that a kill leaves files that are counted.
         (node / SUM).unlink(missing_ok=True)
         cache.unlink(missing_ok=True)
-        (node / NEXT_SUM).unlink(missing_ok=True)
         with suppress(OSError):  # other processes of the node have cache files there
             node.rmdir()
 

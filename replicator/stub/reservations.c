@@ -17,7 +17,6 @@
 #define NODE ".node"
 #define CACHE ".cache"
 #define SUM "reserved"
-#define NEXT_SUM "reserved.new"
 
 enum { TRIES = 100, PAUSE_NS = 1000000 /* of a process that waits until others of its node have counted */ };
 
@@ -119,6 +118,9 @@ static bool remove_sum(int node)
     return unlinkat(node, SUM, 0) == 0 || errno == ENOENT;
 }
 
+/* RATIONALE: no link with another name is renamed to this one. Once it has done so, ceph-fuse (16.2.15) may wait at its
+ * next look for the name until it renames something else, and the library would wait with it. Without the link,
+ * others count the files. */
 static bool replace_sum(int node)
 {
     struct reserved all = {0};
@@ -126,8 +128,7 @@ static bool replace_sum(int node)
     if (!count_directory(node, ".", false, &all))
         return false;
     snprintf(text, sizeof text, "%" PRId64 ":%" PRId64, all.bytes, all.files);
-    unlinkat(node, NEXT_SUM, 0);
-    return symlinkat(text, node, NEXT_SUM) == 0 && renameat(node, NEXT_SUM, node, SUM) == 0;
+    return remove_sum(node) && symlinkat(text, node, SUM) == 0;
 }
 
 int reservations_open(const char *cache)
@@ -162,7 +163,6 @@ void reservations_remove(const char *cache)
     unlink(cache);
     if (node < 0)
         return;
-    unlinkat(node, NEXT_SUM, 0);
     rmdir(path);
     leave(node);
 }
