@@ -249,17 +249,19 @@ void journal_ending(char ending[32], uint64_t open)
     snprintf(ending, 32, "-%016llx" JOURNAL_SUFFIX, (unsigned long long)open);
 }
 
-/* The directory of this node's journals: of those that share its memory and its view of `directory`, so that one sees
- * in the other's mapping what is written. Returns the length; 0: there is no such directory. */
-static size_t name_node(char path[4096], const char *directory)
+/* The directory of this node's journals: of those that share its memory and its view of the journals and the original,
+ * so that one sees in the other's mapping, and reads from its cache file, what is written. RATIONALE: mounts of their
+ * own, such as each rank's ceph-fuse, have page caches of their own. Returns the length; 0: there is no such
+ * directory. */
+static size_t name_node(char path[4096], const struct journal_owner *owner)
 {
     char boot[40] = "";
     struct stat found;
     node_boot(boot);
-    if (stat(directory, &found) != 0)
+    if (stat(owner->directory, &found) != 0)
         return 0;
-    const int length =
-        snprintf(path, 4096, "%s/%s-%llx" JOURNAL_SUFFIX, directory, boot, (unsigned long long)found.st_dev);
+    const int length = snprintf(path, 4096, "%s/%s-%llx-%llx" JOURNAL_SUFFIX, owner->directory, boot,
+                                (unsigned long long)found.st_dev, (unsigned long long)owner->device);
     return length < 4096 ? (size_t)length : 0;
 }
 
@@ -288,7 +290,7 @@ static int name_journal(char path[4096], const struct journal_owner *owner, unsi
     char host[64] = "", node[4096], ending[32], cache[1024];
     gethostname(host, sizeof host - 1);
     journal_ending(ending, owner->open);
-    if (name_node(node, owner->directory) == 0)
+    if (name_node(node, owner) == 0)
         return ENAMETOOLONG;
     if (snprintf(path, 4096, "%s/%s-%ld-%u%s", node, host, (long)getpid(), serial, ending) >= 4096
         || strlen(owner->target) >= sizeof ((struct journal_header *)0)->target)
