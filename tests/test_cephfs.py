@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.conftest import InProcess, Pdla
 from tests.support import documentation_pages as pages
 from tests.support.mpi import Mpi, available_mpis
 from tests.test_caches import IMMEDIATE, make_case
+from tests.test_critical_requests import ALL, left_on_servers
+from tests.test_critical_requests import costs as costs_of_s4d
 from tests.test_fragments import COUNT, PIECE, RANKS, costs
 from tests.test_loop import Job
 from tests.test_tutorial import BIN, followed
@@ -400,6 +403,48 @@ def test_fragments_of_a_file_are_those_of_its_layout(ceph: Ceph, folder: Path, t
     ran = case.run({**case.variables(IMMEDIATE), **costs(case)}, "apart:1")
     assert ran.total("written", "bytes") == ran.total("home", "bytes") == RANKS * PIECE * COUNT and ran.passed == set()
     assert ran.bytes == native.bytes
+
+
+# ---- the room of SSD servers -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mounts(ceph: Ceph) -> Iterator[list[Path]]:
+    """Of each rank; the first one is that of the cluster."""
+    others = [ceph.mount.with_name(f"mnt{number}") for number in range(1, RANKS)]
+    for mount in others:
+        ceph.start_mount(mount)
+    yield [ceph.mount, *others]
+    for mount in others:
+        ceph.stop(mount.name)
+
+
+def test_h58_ranks_with_mounts_of_their_own_lose_no_byte_and_do_not_wait_for_ever(
+    ceph: Ceph, folder: Path, mounts: list[Path], tmp_path: Path, library: Path
+) -> None:
+    """They replace again and again what is reserved, and each writes where others' bytes have been."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    steps = [f"write:{number}" for number in range(40)]
+    case = make_case(mpi, tmp_path, library, tmp_path)
+    native = case.natively(*steps, ranks=RANKS)
+    case.original.unlink()
+    launcher = tmp_path / "launcher"
+    launcher.write_text(
+        f"#!/bin/sh\nexec unshare --mount sh -c 'mount --bind {mounts[0]}$1 {mounts[0]} && shift && exec \"$@\"' sh "
+        f'"${{PMI_RANK#0}}" {case.program} "$@"\n'
+    )
+    launcher.chmod(0o755)
+    for name in ("ssd0", "ssd1"):
+        (folder / name).mkdir(parents=True)
+        (tmp_path / name).symlink_to(folder / name)
+    (folder / "data").touch()
+    case.original.symlink_to(folder / "data")
+    settings = {**case.variables(IMMEDIATE), **costs_of_s4d(case, ALL, PDLA_SSD_BYTES=str(MiB // 2))}
+    ran = replace(case, program=launcher).run(settings, *steps, ranks=RANKS)
+    assert ran.total("written", "bytes") > MiB // 2
+    assert ran.bytes == native.bytes
+    assert left_on_servers(case) == [[], []]
 
 
 def test_the_page(ceph: Ceph) -> None:
