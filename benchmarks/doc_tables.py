@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks import ssd_cache_tables
+from benchmarks.cache_simulated import HIDDEN
 from benchmarks.cases import (
     COLLECTIVE,
     CONTESTANTS,
@@ -266,7 +267,7 @@ def months(rows: Rows) -> Table:
     return _table(("application", "runs", "natively", *MONTHS.values()), lines)
 
 
-CONTEST = re.compile(r"caches: (\w+, \d+ nodes): contest: (.*?, \d+ ranks): (.*)")
+CONTEST = re.compile(r"caches: (\w+, \d+ nodes: )contest: (.*?, \d+ ranks): (.*)")
 CACHED = {
     INDEPENDENT: "independent",
     SIEVING: "sieving",
@@ -282,31 +283,51 @@ PERCEIVED, TIME = "E10, hidden, perceived, of devices", "E10, hidden, total time
 
 def caches(rows: Rows) -> Table:
     """MB/s of checkpoints by each contestant; what a program perceives of the devices, and the time of all."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for name, one in rows.items():
-        if match := CONTEST.fullmatch(name):
-            found.setdefault(f"{match[1]}: {match[2]}", {})[match[3]] = one
     lines = []
-    for case, who in found.items():
+    for case, who in _grouped(rows, CONTEST).items():
         cells = [_short(who[one]["value"]) if one in who else "" for one in CACHED]
         shares = [f"{who[one]['ratio']:.2f}" if one in who else "" for one in (PERCEIVED, TIME)]
         lines.append([case, *cells, *shares])
     return _table(("checkpoints", *CACHED.values(), "perceived, of the devices", "time, x least"), lines)
 
 
-SCHEME = re.compile(r"schemes: (?!smoke )(.*), (read|write): (.*)")
+def caches_simulated(rows: Rows) -> Table:
+    """What checkpoints perceived with each contestant, as a multiple of what is simulated; how wrong that is."""
+    names = {HIDDEN if one == "E10, hidden" else one: column for one, column in CACHED.items() if one != S_LEASE}
+    lines = []
+    for case, who in _grouped(rows, CONTEST).items():
+        if "simulator: mean absolute error" in who:
+            times = [f"{who[said]['ratio']:.2f}" for said in (f"{one}, x simulated" for one in names)]
+            shares = [
+                _percent(who[f"simulator: {what}"]["value"]) for what in ("mean absolute error", "pairs in order")
+            ]
+            lines.append([case, *times, *shares])
+    return _table(("measured, x simulated", *names.values(), "mean error", "pairs in order"), lines)
+
+
+COMPUTATION = re.compile(r"caches: .*: Eq\. 2: .*: computation of (.*) flushes: (.*)")
+
+
+def equation_2(rows: Rows) -> Table:
+    """What a program perceives beside Eq. 2, by how long it computes."""
+    ratios = ("perceived, x Eq. 2", "perceived, x Eq. 2 with an early flush", "total time, x least")
+    lines = [
+        [computation, _short(who[ratios[0]]["value"]), *(f"{who[one]['ratio']:.2f}" for one in ratios)]
+        for computation, who in _grouped(rows, COMPUTATION).items()
+    ]
+    head = ("computation", "perceived, MB/s", "x Eq. 2", "x Eq. 2 with an early flush", "time, x least")
+    return _table(head, lines)
+
+
+SCHEME = re.compile(r"schemes: (?!smoke )(.*, (?:read|write)): (.*)")
 SCHEMES = {one: one for one in SIMULATED} | {INDEPENDENT: ORIGINAL, COLLECTIVE: MPI[COLLECTIVE], S_LEASE: "lease"}
 """The schemes of benchmarks/schemes.py, as columns."""
 
 
 def schemes(rows: Rows) -> Table:
     """MiB/s of each scheme, measured and, in parentheses, simulated; the fastest one in bold."""
-    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-    for name, one in rows.items():
-        if match := SCHEME.fullmatch(name):
-            found.setdefault((match[2], match[1]), {})[match[3]] = one
     lines = []
-    for (op, program), who in sorted(found.items(), key=lambda item: item[0][0]):
+    for program, who in sorted(_grouped(rows, SCHEME).items(), key=lambda item: _op(item[0])):
         rates = {one: who[one]["value"] for one in SCHEMES if one in who}
         best = max(rates, key=lambda one: rates[one])
         cells = []
@@ -314,7 +335,7 @@ def schemes(rows: Rows) -> Table:
             text = _short(rates[one]) if one in rates else ""
             said = f" ({_short(who[f'{one}, x simulated']['baseline'])})" if f"{one}, x simulated" in who else ""
             cells.append((f"**{text}**" if one == best else text) + said)
-        lines.append([f"{program}, {op}", *cells, f"{100 * who['simulator: mean absolute error']['value']:.0f} %"])
+        lines.append([program, *cells, f"{100 * who['simulator: mean absolute error']['value']:.0f} %"])
     return _table(("program", *SCHEMES.values(), "mean error"), lines)
 
 
@@ -330,6 +351,8 @@ def tables(rows: Rows, before: Rows | None = None) -> Iterator[Table]:
         heads(seeking),
         beside_the_paper(rows),
         caches(rows),
+        equation_2(rows),
+        caches_simulated(rows),
         schemes(rows),
         *(_table(head, list(ssd_cache_tables.lines(rows, op, _short))) for op, head in ssd_cache_tables.heads()),
         costs(rows, before or {}),
@@ -374,6 +397,16 @@ def main() -> None:
 
 def _rows(path: Path) -> Rows:
     return {one["name"]: one for one in json.loads(path.read_text())}
+
+
+def _grouped(rows: Rows, names: re.Pattern[str]) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Rows by what all groups of their names but the last one say, and by the last one."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, one in rows.items():
+        if match := names.fullmatch(name):
+            *case, what = match.groups()
+            found.setdefault("".join(case), {})[what] = one
+    return found
 
 
 def _op(case: str) -> str:

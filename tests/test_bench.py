@@ -22,9 +22,11 @@ import pytest
 from benchmarks import results
 from benchmarks.bench import failures_noted, too_small
 from benchmarks.cache_nodes import STORAGE
+from benchmarks.cache_runs import IMMEDIATE, ONCLOSE
 from benchmarks.cache_runs import Case as Checkpoint
+from benchmarks.cache_simulated import HIDDEN
 from benchmarks.caches import cases as checkpoints
-from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PDLA, SIEVING, ior_strided
+from benchmarks.cases import COLLECTIVE, H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PDLA, SIEVING, ior_strided
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import Run, bytes_of, fill
 from benchmarks.doc_tables import placed, tables
@@ -304,6 +306,23 @@ def test_a_table_of_caches_has_a_line_for_each_contest() -> None:
     every = {f"{contest}{name}": {"value": value, "ratio": ratio} for name, (value, ratio) in found.items()}
     (table,) = tables({**every, "caches: disks, 2 nodes: mover: IOR, 1 MiB, 2 ranks: seconds": {"value": 1.0}})
     assert table[2:] == ["| disks, 2 nodes: IOR, 16 KiB, 4 ranks | 3.6 |  |  |  |  |  | 103 |  | 1.04 |"]
+
+
+def test_tables_of_caches_compare_with_the_simulator_and_with_equation_2() -> None:
+    contest, equation = (f"caches: disks, 2 nodes: {one}: IOR, 1 MiB, 4 ranks: " for one in ("contest", "Eq. 2"))
+    contestants = (INDEPENDENT, SIEVING, COLLECTIVE, IMMEDIATE, ONCLOSE, HIDDEN)
+    times = {f"{contest}{one}, x simulated": {"ratio": 1 + i / 10} for i, one in enumerate(contestants)}
+    said = {"mean absolute error": {"value": 0.121}, "pairs in order": {"value": 1.0}}
+    ratios = {"perceived, x Eq. 2": 1.65, "perceived, x Eq. 2 with an early flush": 0.91, "total time, x least": 1.04}
+    perceived = {name: {"value": 98.9, "ratio": ratio} for name, ratio in ratios.items()}
+    _, computed, simulated = tables(
+        times
+        | {f"{contest}simulator: {what}": row for what, row in said.items()}
+        | {f"{equation}computation of 0.75 flushes: {what}": row for what, row in perceived.items()}
+    )
+    assert computed[2:] == ["| 0.75 | 99 | 1.65 | 0.91 | 1.04 |"]
+    case = "disks, 2 nodes: IOR, 1 MiB, 4 ranks"
+    assert simulated[2:] == [f"| {case} | 1.00 | 1.10 | 1.20 | 1.30 | 1.40 | 1.50 | 12 % | 100 % |"]
 
 
 def test_a_table_of_costs_has_what_an_earlier_version_found_beside_it() -> None:
