@@ -191,7 +191,9 @@ def _cluster(osds: Sequence[Osd], directories: Mapping[str, Path]) -> str:
 
 def _pool(name: str, kind: str, osds: Sequence[Osd], directory: Path) -> str:
     servers = [f"{kind}:osd.{number}" for number, osd in enumerate(osds) if osd.kind == kind]
+    # An OSD writes the bytes, and then a flush: each is a request.
+    flushed = f"write_startup = [[0, 0.0], [1, {2 / KINDS[kind].requests_per_second}]]\n"
     return (
-        f'[pools.{name}]\nkind = "{kind}"\n{limited(kind)}backend = "cephfs"\n'
+        f'[pools.{name}]\nkind = "{kind}"\n{limited(kind)}{flushed}backend = "cephfs"\n'
         f"where = {json.dumps([str(directory)])}\nservers = {json.dumps(servers)}\n"
     )

@@ -35,7 +35,8 @@ static void add_space(int64_t level, int64_t server, bool reads, bool writes)
     setup.levels = level + 1;
 }
 
-static const struct caching_device disk = {2, DISTANCE, DISK, {1e-8, 1e-8}}, ssd = {2, DISTANCE, SSD, {1e-9, 1e-9}};
+#define CURVES(seconds) {{2, DISTANCE, seconds}, {2, DISTANCE, seconds}}
+static const struct caching_device disk = {CURVES(DISK), {1e-8, 1e-8}}, ssd = {CURVES(SSD), {1e-9, 1e-9}};
 
 static struct caching *core_of(const char *policy)
 {

@@ -238,9 +238,12 @@ def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str
                 if j == ranked[i][0]:
                     continue
                 take(free, options[j].space, -1)
-            result[i] = next((best for best in ranked[i] if best == j or _fits(options[best].space, free)), None)
-            if (taken := result[i]) is not None:
-                take(free, options[taken].space, 1)
+            result[i] = None
+            for best in ranked[i]:
+                if best == j or _fits(options[best].space, free):
+                    result[i] = best
+                    take(free, options[best].space, 1)
+                    break
     return result
 
 

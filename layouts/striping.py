@@ -70,7 +70,7 @@ def component_sizes(layout: Layout, size: int) -> list[int]:
             for strip, end in zip(layout.strips, full, strict=True)
         ]
 
-    before, after = group(row + 1), group(row)
+    before, after = group(row + 1) if last else [], group(row)
     partial = [
         row * section_cycles * strip + end if end else held
         for strip, end, held in zip(layout.strips, cut, after, strict=True)

@@ -54,9 +54,9 @@ ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
 E10 = {"POLICY": "e10", "E10_CACHE": "enable"}
 STAY = {**E10, "ROMIO_CB_WRITE": "disable"}
 """Pieces with gaps go to the cache, too."""
-COSTS = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
+COSTS = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 1000 0.002 2 0 0 1000 0.002 1e-5 1e-5 1 0 0 1 0 0"
 """Of S4D-Cache: critical are requests below 100 bytes, 200 far from the one before, and something between."""
-FRAGMENTS = "64 3 2 5e-9 1e-8 1e-8 1 0 0.002 1e-5 1e-5 1 0 0"
+FRAGMENTS = "64 3 2 5e-9 1e-8 1e-8 1 0 0.002 1 0 0.002 1e-5 1e-5 1 0 0 1 0 0"
 """Of iBridge: strips of 64 bytes on three servers, so that most requests have fragments."""
 SEGMENT = (40, 120)
 """Of LiU: bytes of a head and of a body."""

@@ -19,17 +19,21 @@ import pytest
 from pdla.cli.caching import variables
 from pdla.file_policies import FilePolicies
 from pdla.layouts.config import load_cluster
+from pdla.model import Device
 from pdla.policies.s4d import benefit_of
 from pdla.simulator import caching, core
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.test_caches import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_case
 
-ALL = "65536 2 2 5e-9 1e-8 1e-8 1 0 0.01 1e-8 1e-8 1 0 0"
-NONE = "65536 2 2 5e-9 1e-8 1e-8 1 0 0 1e-6 1e-6 1 0 0"
-FAR = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 300 0.02 1e-4 1e-4 1 0 0"
+ALL = "65536 2 2 5e-9 1e-8 1e-8 1 0 0.01 1 0 0.01 1e-8 1e-8 1 0 0 1 0 0"
+WRITES = "65536 2 2 5e-9 1e-8 1e-8 1 0 0 1 0 0.01 1e-8 1e-8 1 0 0 1 0 0"
+"""Only writes need a start-up of the disks."""
+NONE = "65536 2 2 5e-9 1e-8 1e-8 1 0 0 1 0 0 1e-6 1e-6 1 0 0 1 0 0"
+FAR = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 300 0.02 2 0 0 300 0.02 1e-4 1e-4 1 0 0 1 0 0"
 """Critical are pieces of 96 bytes at 192 bytes from the one before, and not 9600 bytes."""
-SLOW = "65536 1 2 1e-6 1e-6 1e-6 1 0 0 1e-8 1e-8 1 0 0"
+SLOW = "65536 1 2 1e-6 1e-6 1e-6 1 0 0 1 0 0 1e-8 1e-8 1 0 0 1 0 0"
 """The disks need no start-up."""
+OSDS = "backend = 'cephfs'\nwhere = ['/a']\nservers = ['hdd:osd.0', 'hdd:osd.1']"
 ROW = struct.Struct("<qqdq")
 HEADER = struct.Struct("<8sIIQQqqIiQqq")
 
@@ -151,13 +155,20 @@ def test_writes_that_save_no_start_up_are_not_cached(case: Case) -> None:
     assert [len(log["reads"]) for log in logs(case)] == [200] * 3
 
 
+def test_writes_have_a_start_up_of_their_own(case: Case) -> None:
+    ran = case.same(ON_CLOSE, "write:0", "one:0", "read:0", **costs(case, WRITES))
+    assert ran.total("written", "calls") == 4 and ran.passed == set()
+    assert logs(case) == []
+
+
 @pytest.mark.parametrize(
     ("pool", "seconds"),
     [
         ("where = ['/a', '/b']", 5e-9),
-        ("backend = 'cephfs'\nwhere = ['/a']\nservers = ['hdd:osd.0', 'hdd:osd.1']", 5e-9 + 0.008 / 65536 / 2),
+        (OSDS, 5e-9 + 0.008 / 65536 / 2),
+        (f"{OSDS}\nwrite_startup = [[0, 0.016]]", 5e-9 + 0.016 / 65536 / 2),
     ],
-    ids=["directories", "cephfs"],
+    ids=["directories", "cephfs", "flushes"],
 )
 def test_the_way_home_is_in_the_order_of_the_file(tmp_path: Path, pool: str, seconds: float) -> None:
     """CephFS takes each strip by itself."""
@@ -169,11 +180,12 @@ def test_the_way_home_is_in_the_order_of_the_file(tmp_path: Path, pool: str, sec
         f"[pools.hdd]\nkind = 'hdd'\nstartup = [[0, 0.0], ['1M', 0.008]]\n{pool}\n{device}"
         f"[pools.ssd]\nkind = 'ssd'\nstartup = [[0, 0.0]]\nwhere = ['/c']\n{device}"
     )
-    strip, servers, ssds, way_home, *_ = variables(FilePolicies(default="s4d"), "node", {}, load_cluster(file))[
-        "PDLA_SSD_COSTS"
-    ].split()
-    assert (strip, servers, ssds) == ("65536", "2", "1")
-    assert float(way_home) == pytest.approx(seconds)
+    said = variables(FilePolicies(default="s4d"), "node", {}, load_cluster(file))["PDLA_SSD_COSTS"]
+    strip, servers, ssds, way_home, *devices = map(float, said.split())
+    assert (strip, servers, ssds) == (65536, 2, 1)
+    assert way_home == pytest.approx(seconds)
+    writes = [1, 0, 0.016] if "write_startup" in pool else [2, 0, 0, 1 << 20, 0.008]
+    assert devices == [1e-8, 1e-8, 2, 0, 0, 1 << 20, 0.008, *writes, 1e-8, 1e-8, 1, 0, 0, 1, 0, 0]
 
 
 def test_the_ranks_take_turns_on_the_servers_and_wait_before_they_bring_home(case: Case) -> None:
@@ -344,8 +356,9 @@ def calls() -> ctypes.CDLL:
 def test_the_identifier_judges_by_eqs_1_to_8(calls: ctypes.CDLL, limit: int) -> None:
     """As Python does; what is in the table stays critical; a table without memory takes no more, and judges on."""
     cluster = load_cluster("s4d-cache")
-    pools = tuple(replace(pool, read_seconds_per_byte=1e-7) if pool.kind == "ssd" else pool for pool in cluster.pools)
-    cluster = replace(cluster, pools=pools)
+    disks = Device(write_startup=((0, 0.0), (1 << 20, 0.05)))
+    changed = {"ssd": {"read_seconds_per_byte": 1e-7}, "hdd": {"device": disks}}
+    cluster = replace(cluster, pools=tuple(replace(pool, **changed.get(pool.kind, {})) for pool in cluster.pools))
     ssd = next(pool for pool in cluster.pools if pool.kind == "ssd")
     disk = cluster.pool(cluster.home_pool)
     of = caching.S4D(caching.Device.of(disk), caching.Device.of(ssd), ssd.servers)

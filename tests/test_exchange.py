@@ -87,14 +87,24 @@ def test_an_exchange_makes_the_requests_of_the_way_home_large(case: Case) -> Non
 
 def test_pieces_stay_where_an_exchange_does_not_pay(case: Case) -> None:
     """Of free requests a thousand cost as much as one."""
-    ran = case.same(ON_CLOSE, "write:0", "again:0", ranks=4, PDLA_EXCHANGE_COSTS="0,1e-9,2e-5,1e-9,2e-10")
+    ran = case.same(ON_CLOSE, "write:0", "again:0", ranks=4, PDLA_EXCHANGE_COSTS="0,1e-9,2e-5,1e-9,2e-10,0")
     assert ran.total("exchange", "calls") == 0
     assert all(cache["exchange"]["seconds"][0] < cache["exchange"]["seconds"][1] for cache in ran.caches)
 
 
+@pytest.mark.parametrize(("overlap", "exchanged"), [(0, 1), (1, 0)])
+def test_pieces_stay_where_their_requests_take_no_longer_than_their_bytes(
+    case: Case, overlap: int, exchanged: int
+) -> None:
+    """If the storage takes the longer of both, fewer requests gain nothing."""
+    given = f"1e-4,1e-5,1e-9,1e-12,1e-12,{overlap}"
+    ran = case.same(ON_CLOSE, "write:0", ranks=4, PDLA_EXCHANGE_COSTS=given)
+    assert ran.total("exchange", "calls") == exchanged * 4
+
+
 def test_pieces_stay_once_a_computation_hides_their_way_home(case: Case) -> None:
     """What the program computes before the first close is not known before."""
-    dear = {"PDLA_EXCHANGE_COSTS": "1e-4,1e-9,2e-5,1e-9,2e-10"}
+    dear = {"PDLA_EXCHANGE_COSTS": "1e-4,1e-9,2e-5,1e-9,2e-10,0"}
     ran = case.same(IMMEDIATE, "write:0", "nap:1000", "file:1", "write:0", "nap:300", ranks=4, **dear)
     exchanged = {Path(cache["path"]).name: cache["exchange"]["calls"] for cache in ran.caches}
     assert exchanged == {"data": 1, "1.data": 0}

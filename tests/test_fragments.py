@@ -29,9 +29,9 @@ from tests.test_exchange import make_nodes
 from tests.test_lov import END, INIT, blob, layout
 
 STRIP, SERVERS = 64, 3
-SLOW = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 60 1e-8 1e-8 1 0 0"
+SLOW = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 60 1 0 60 1e-8 1e-8 1 0 0 1 0 0"
 """The disks take a minute, by the model: however busy the machine is, any fragment is worth it."""
-FAST = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 0 1e-8 1e-8 1 0 60"
+FAST = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 0 1 0 0 1e-8 1e-8 1 0 60 1 0 60"
 RANKS, PIECE, COUNT = 3, 96, 200
 """Of tests/programs/cached.c."""
 case, mpich_case = test_critical_requests.case, test_critical_requests.mpich_case

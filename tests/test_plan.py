@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -61,6 +62,16 @@ def test_small_strided_reads_get_a_replica_in_1dv():
     assert pattern.reason == (
         "contiguous replica in 1-DV on hdd: 2.21 ms instead of 1.28 s, most saved on device start-up (1.27 s to 0 s)"
     )
+
+
+def test_a_plan_makes_no_garbage_and_looks_for_none():
+    """Its objects need not be looked through while it is made."""
+    found = analysis(*(replace(STRIDED, file=f"/d/{n}", length=4096 * (1 + n)) for n in range(1000)))
+    gc.collect()
+    before = gc.get_stats()
+    made = make_plan(found, CLUSTER)
+    assert gc.get_stats() == before and gc.get_threshold()[0] > 0
+    assert len(made.patterns) == 1000 and gc.collect() == 0
 
 
 def test_one_rank_that_reads_in_sequence_gets_no_advice():

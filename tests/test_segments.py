@@ -36,10 +36,10 @@ RANKS, PIECE, COUNT = 3, 96, 200
 END = 5 + RANKS * PIECE * COUNT
 STARTS = range(0, END, HEAD + BODY)
 HEADS = sum(stop - start for start, stop in heads(END, HEAD, BODY))
-COSTS = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1e-8 1e-8 1 0 1e-6 1e-8 1e-8 1 0 0"}
-FAST = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1e-15 1e-8 1 0 1e-6 1e-8 1e-8 1 0 0"}
+COSTS = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1e-8 1e-8 1 0 1e-6 1 0 1e-6 1e-8 1e-8 1 0 0 1 0 0"}
+FAST = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1e-15 1e-8 1 0 1e-6 1 0 1e-6 1e-8 1e-8 1 0 0 1 0 0"}
 """Disks that read a byte in next to no time: a turn to load is over before the program reads its next piece."""
-SLOW = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1 1 1 0 0 1e-8 1e-8 1 0 0"}
+SLOW = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1 1 1 0 0 1 0 0 1e-8 1e-8 1 0 0 1 0 0"}
 """Disks that need a second for a byte: a turn to load lasts as long as it may."""
 
 

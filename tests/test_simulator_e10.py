@@ -12,7 +12,7 @@ import pytest
 from benchmarks.cache_runs import ior
 from benchmarks.cache_simulated import program as checkpoints
 from pdla.model import Cluster, Device, Pool
-from pdla.policies.e10 import E10
+from pdla.policies.e10 import E10, exchange_costs
 from pdla.policies.online import Request
 from pdla.simulator.enactor import Enactor
 from pdla.simulator.online import simulate_online
@@ -52,6 +52,12 @@ def program(*more: Call, ranks: int = 4, pause: float = 0.0) -> Workload:
 
 def simulated(made: Workload | None = None, cluster: Cluster = STORAGE, **how: Any) -> Result:
     return simulate_online(made or program(), cluster, E10(**how), NONE)
+
+
+def test_an_exchange_is_judged_by_the_start_up_of_writes() -> None:
+    flushed = replace(STORAGE.pools[0], device=Device(write_startup=((0, 0.0), (1, 2e-3))))
+    assert exchange_costs(STORAGE).request == 1e-3
+    assert exchange_costs(replace(STORAGE, pools=(flushed, STORAGE.pools[1]))).request == 2e-3
 
 
 def test_pieces_of_a_node_come_home_as_far_as_they_adjoin() -> None:

@@ -138,10 +138,15 @@ struct caching_policy {
 };
 
 /* Start-up seconds by the distance from the device's previous request: points, linear between them. */
-struct caching_device {
+struct caching_curve {
     int64_t points;
     const int64_t *distance;
     const double *seconds;
+};
+
+/* By enum caching_op. */
+struct caching_device {
+    struct caching_curve startup[2];
     double seconds_per_byte[2];
 };
 
@@ -181,9 +186,10 @@ struct caching_collective {
 };
 
 /* Seconds: of the storage for a request, and for a byte, with all nodes at work; of a message from rank
- * to rank; of a byte between nodes, and of one that is copied in memory. */
+ * to rank; of a byte between nodes, and of one that is copied in memory. `overlap`, 0 or 1: the storage
+ * takes the longer of the seconds of requests and of bytes, not both. */
 struct caching_costs {
-    double request, byte, message, network, copy;
+    double request, byte, message, network, copy, overlap;
 };
 
 /* What is best for a collective write. Unit u of the file, of `unit` bytes, is for the cache of the rank
@@ -301,6 +307,8 @@ struct caching_streams {
  * reads a fragment with the rest, for size/B; without it, the next read costs D_to_T(size) + R. */
 CACHING_API bool caching_in_order(struct caching_streams *streams, int64_t start, int64_t stop, int64_t ranks);
 
+/* Seconds of the storage. */
+CACHING_API double caching_stored(const struct caching_costs *costs, int64_t requests, int64_t bytes);
 /* Decides it by a model of the costs. */
 CACHING_API void caching_exchange(const struct caching_collective *call, const struct caching_costs *costs,
                                   struct caching_exchange *found);

@@ -439,6 +439,6 @@ const struct caching_extent *see(struct caching *core, int64_t file, int64_t par
                                  int64_t *count);
 
 /* devices.c: a negative distance is the farthest. */
-double startup(const struct caching_device *device, int64_t distance);
+double startup(const struct caching_device *device, int64_t op, int64_t distance);
 
 #endif

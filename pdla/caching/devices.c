@@ -1,11 +1,12 @@
 /* What a device needs before it transfers the first byte (pdla.layouts.devices). */
 #include "core.h"
 
-double startup(const struct caching_device *device, int64_t distance)
+double startup(const struct caching_device *device, int64_t op, int64_t distance)
 {
-    const int64_t *at = device->distance;
-    const double *seconds = device->seconds;
-    int64_t points = device->points, after = 0;
+    const struct caching_curve *curve = &device->startup[op];
+    const int64_t *at = curve->distance;
+    const double *seconds = curve->seconds;
+    int64_t points = curve->points, after = 0;
     while (after < points && (distance < 0 || at[after] <= distance))
         after++;
     if (after == 0)

@@ -12,7 +12,7 @@ double caching_average(double before, double seconds)
 
 double caching_seconds(const struct caching_device *device, int64_t distance, int64_t size, int64_t op)
 {
-    return startup(device, distance) + (double)size * device->seconds_per_byte[op];
+    return startup(device, op, distance) + (double)size * device->seconds_per_byte[op];
 }
 
 double caching_bonus(const double *average, int64_t siblings, int64_t number)

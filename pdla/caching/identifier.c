@@ -28,7 +28,7 @@ static double benefit_of(const struct identifier *of, int64_t op, int64_t offset
     int64_t stripe = of->strip, servers = of->servers;
     int64_t involved = (offset + length - 1) / stripe - offset / stripe + 1;
     involved = involved < servers ? involved : servers;
-    double nearest = startup(&of->with.disk, distance), farthest = startup(&of->with.disk, -1);
+    double nearest = startup(&of->with.disk, op, distance), farthest = startup(&of->with.disk, op, -1);
     double slowest = nearest + (double)involved / (double)(involved + 1) * (farthest - nearest);
     double on_disk = (double)largest_subrequest(offset, length, stripe, servers) * of->with.disk.seconds_per_byte[op];
     double on_ssd = (double)largest_subrequest(offset, length, stripe, of->with.ssds) *

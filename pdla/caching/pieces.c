@@ -23,15 +23,16 @@ static int64_t unit_of(const struct caching_collective *call)
 
 static int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
-static double stored(const struct caching_costs *costs, int64_t requests, int64_t bytes)
+double caching_stored(const struct caching_costs *costs, int64_t requests, int64_t bytes)
 {
-    return (double)requests * costs->request + (double)bytes * costs->byte;
+    const double begun = (double)requests * costs->request, moved = (double)bytes * costs->byte;
+    return costs->overlap == 0 ? begun + moved : begun > moved ? begun : moved;
 }
 
 /* Seconds until so many requests are home, of which the program's computation does not hide any. */
 static double perceived(const struct caching_collective *call, const struct caching_costs *costs, int64_t requests)
 {
-    const double home = stored(costs, requests, call->bytes);
+    const double home = caching_stored(costs, requests, call->bytes);
     return home > call->compute ? home - call->compute : 0;
 }
 
@@ -56,7 +57,7 @@ void caching_exchange(const struct caching_collective *call, const struct cachin
     found->requests[2] = 2 * divided(call->span, call->unit > 0 ? call->unit : SIEVED);
     found->seconds[0] = perceived(call, costs, found->requests[0]);
     found->seconds[1] = perceived(call, costs, found->requests[1]) + exchanged;
-    found->seconds[2] = stored(costs, found->requests[2], 2 * call->span) + exchanged;
+    found->seconds[2] = caching_stored(costs, found->requests[2], 2 * call->span) + exchanged;
     found->exchanges = call->nodes > 1 && found->seconds[1] < found->seconds[0];
     /* RATIONALE: gaps that later calls fill are none on the way home. */
     found->sieves = !call->fills && call->joined < call->span

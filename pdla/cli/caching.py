@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -177,16 +178,20 @@ def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:
 
 def _way_home(home: Pool, cluster: Cluster) -> float:
     """Seconds of all disks for a byte that comes home, in the order of the file."""
+    from pdla.layouts.devices import startup
     from pdla.layouts.plugins import backend_class
 
-    startup = home.startup[-1][1] / cluster.home_strip if backend_class(home.backend).strip_by_strip else 0.0
-    return (startup + home.write_seconds_per_byte) / cluster.home_servers
+    each = startup(home, math.inf, "write") / cluster.home_strip if backend_class(home.backend).strip_by_strip else 0.0
+    return (each + home.write_seconds_per_byte) / cluster.home_servers
 
 
 def _device_numbers(pool: Pool) -> list[float]:
     """As replicator/stub/critical_requests.c reads a device."""
-    points = [number for point in pool.startup for number in point]
-    return [pool.read_seconds_per_byte, pool.write_seconds_per_byte, len(pool.startup), *points]
+    from pdla.layouts.devices import curve
+
+    curves = [curve(pool, op) for op in ("read", "write")]
+    points = [number for one in curves for number in (len(one), *(number for point in one for number in point))]
+    return [pool.read_seconds_per_byte, pool.write_seconds_per_byte, *points]
 
 
 def _costs(cluster: Cluster | None) -> dict[str, str]:

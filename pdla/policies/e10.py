@@ -18,10 +18,12 @@ What it decides while a program runs is in pdla/caching/e10.c.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from pdla.layouts.devices import startup
 from pdla.model import Candidate, Cluster, Signature
 from pdla.policies import base
 from pdla.policies.online import BuiltIn, Online, Space, pool_of
@@ -43,6 +45,7 @@ class ExchangeCosts(NamedTuple):
         message: seconds for a message from rank to rank.
         network: seconds for a byte between nodes.
         copy: seconds for a byte that is copied in memory.
+        overlap: 1: the storage takes the longer of the seconds of requests and of bytes; 0: it takes both.
     """
 
     request: float
@@ -50,17 +53,19 @@ class ExchangeCosts(NamedTuple):
     message: float
     network: float
     copy: float
+    overlap: float
 
 
 def exchange_costs(cluster: Cluster) -> ExchangeCosts:
     """Those of a cluster; its servers share the requests, and each of these may need the longest start-up."""
     home = cluster.pool(cluster.home_pool)
     return ExchangeCosts(
-        request=home.startup[-1][1] / cluster.home_servers,
+        request=startup(home, math.inf, "write") / cluster.home_servers,
         byte=home.write_seconds_per_byte / cluster.home_servers,
         message=cluster.connect_seconds,
         network=cluster.network_seconds_per_byte,
         copy=cluster.copy_seconds_per_byte + cluster.exchange_seconds_per_byte,
+        overlap=float(home.overlap),
     )
 
 

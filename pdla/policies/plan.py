@@ -33,9 +33,6 @@ SELECTIONS: Mapping[str, Choose] = {"optimal": choose_optimal, "greedy": choose_
 AT_ONCE = 2000
 """Patterns whose costs are predicted together: most arrays then stay in the processor's cache."""
 
-SELDOM = 100_000
-"""New objects until Python looks for garbage."""
-
 
 @dataclass(frozen=True)
 class RedirectedWrites:
@@ -78,10 +75,10 @@ class Simulator(Protocol):
 
 
 @contextmanager
-def _seldom_collecting() -> Iterator[None]:
-    """Python seldom looks for garbage. A plan keeps most of its many objects, and looking takes a fifth of the time."""
+def _not_collecting() -> Iterator[None]:
+    """Python does not look for garbage. A plan makes none that it would find, and looking takes a fifth of the time."""
     before = gc.get_threshold()
-    gc.set_threshold(SELDOM, *before[1:])
+    gc.set_threshold(0)
     try:
         yield
     finally:
@@ -91,7 +88,7 @@ def _seldom_collecting() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@_seldom_collecting()
+@_not_collecting()
 def make_plan(
     analysis: Analysis,
     cluster: Cluster,

@@ -90,6 +90,6 @@ def benefit_of(cluster: Cluster, op: Op, offset: int, length: int, distance: flo
     """
     home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", "s4d")
     stripe = cluster.home_strip
-    nearest, farthest = startup(home, distance), startup(home, math.inf)
+    nearest, farthest = startup(home, distance, op), startup(home, math.inf, op)
     on_hdd = s4d.hdd_time(offset, length, stripe, cluster.home_servers, nearest, farthest, seconds_per_byte(home, op))
     return s4d.benefit(on_hdd, s4d.ssd_time(offset, length, stripe, ssd.servers, seconds_per_byte(ssd, op)))

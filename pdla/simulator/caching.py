@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pdla.model import Pool
+from pdla.layouts.devices import curve
+from pdla.model import Op, Pool
 
 HOME, NOWHERE = -1, -2
 PLACE, WRITE_BACK, DROP = range(3)
@@ -108,23 +109,33 @@ class Policy(ctypes.Structure):
     _fields_ = (("state", ctypes.c_void_p), ("request", RequestHook), ("tick", TickHook), ("close", CloseHook))
 
 
-class Device(ctypes.Structure):
-    """struct caching_device."""
+class Curve(ctypes.Structure):
+    """struct caching_curve."""
 
     _fields_ = (
         *_numbers("points"),
         ("distance", ctypes.POINTER(ctypes.c_int64)),
         ("seconds", ctypes.POINTER(ctypes.c_double)),
-        ("seconds_per_byte", ctypes.c_double * 2),
     )
+
+    @classmethod
+    def of(cls, pool: Pool, op: Op) -> Curve:
+        """The start-up of a device of ``pool``."""
+        distances, seconds = zip(*curve(pool, op), strict=True)
+        count = len(distances)
+        return cls(count, (ctypes.c_int64 * count)(*distances), (ctypes.c_double * count)(*seconds))
+
+
+class Device(ctypes.Structure):
+    """struct caching_device."""
+
+    _fields_ = (("startup", Curve * 2), ("seconds_per_byte", ctypes.c_double * 2))
 
     @classmethod
     def of(cls, pool: Pool) -> Device:
         """A device of ``pool``."""
-        distances, seconds = zip(*pool.startup, strict=True)
-        count = len(pool.startup)
         rates = (ctypes.c_double * 2)(pool.read_seconds_per_byte, pool.write_seconds_per_byte)
-        return cls(count, (ctypes.c_int64 * count)(*distances), (ctypes.c_double * count)(*seconds), rates)
+        return cls((Curve * 2)(Curve.of(pool, "read"), Curve.of(pool, "write")), rates)
 
 
 class S4D(ctypes.Structure):

@@ -91,7 +91,7 @@ class _Input(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _NUMBERS),
         ("sieve", ctypes.c_int64 * 2),
         *((name, ctypes.c_int64) for name in (*_METHODS, *_CACHES)),
-        ("exchange_costs", ctypes.c_double * 5),
+        ("exchange_costs", ctypes.c_double * 6),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
         ("caching", ctypes.c_void_p),
         ("level_object", ctypes.c_void_p),

@@ -19,6 +19,7 @@
 enum {
     ALL_TABLES = 64 << 20, /* bytes of memory, for the requests of an open file, of all ranks */
     TABLE = ALL_TABLES / 4, LEAST_TABLE = TABLE / 64, /* of one of them */
+    CURVES = 4, /* of reads and writes, of disks and SSDs */
     MOST_POINTS = 4096,
     FEW_PARTS = 8,
     MOST_NAMES = 4096, /* that processes of the same host name and number may have taken */
@@ -59,27 +60,33 @@ static bool next_integer(const char **text, int64_t least, int64_t *integer)
     return read;
 }
 
-/* A device takes as many numbers as there are: distances from `distances` on, seconds from `seconds` on. */
-static bool next_device(const char **text, struct caching_device *device, int64_t **distances, double **seconds)
+/* A curve takes as many numbers as there are: distances from `distances` on, seconds from `seconds` on. */
+static bool next_curve(const char **text, struct caching_curve *curve, int64_t **distances, double **seconds)
 {
-    if (!next_number(text, &device->seconds_per_byte[CACHING_READ])
-        || !next_number(text, &device->seconds_per_byte[CACHING_WRITE]) || !next_integer(text, 1, &device->points)
-        || device->points > MOST_POINTS)
+    if (!next_integer(text, 1, &curve->points) || curve->points > MOST_POINTS)
         return false;
-    device->distance = *distances;
-    device->seconds = *seconds;
-    for (int64_t i = 0; i < device->points; i++)
+    curve->distance = *distances;
+    curve->seconds = *seconds;
+    for (int64_t i = 0; i < curve->points; i++)
         if (!next_integer(text, 0, (*distances)++) || !next_number(text, (*seconds)++))
             return false;
     return true;
 }
 
+static bool next_device(const char **text, struct caching_device *device, int64_t **distances, double **seconds)
+{
+    return next_number(text, &device->seconds_per_byte[CACHING_READ])
+        && next_number(text, &device->seconds_per_byte[CACHING_WRITE])
+        && next_curve(text, &device->startup[CACHING_READ], distances, seconds)
+        && next_curve(text, &device->startup[CACHING_WRITE], distances, seconds);
+}
+
 bool ssd_costs_read(struct ssd_costs *costs)
 {
     const char *text = getenv("PDLA_SSD_COSTS");
-    *costs = (struct ssd_costs){.numbers = text == NULL ? NULL : calloc(2 * MOST_POINTS, 16)};
+    *costs = (struct ssd_costs){.numbers = text == NULL ? NULL : calloc(CURVES * MOST_POINTS, 16)};
     int64_t *distances = costs->numbers;
-    double *seconds = costs->numbers == NULL ? NULL : (double *)(distances + 2 * MOST_POINTS);
+    double *seconds = costs->numbers == NULL ? NULL : (double *)(distances + CURVES * MOST_POINTS);
     if (costs->numbers != NULL && next_integer(&text, 1, &costs->home_strip)
         && next_integer(&text, 1, &costs->home_servers) && next_integer(&text, 1, &costs->model.ssds)
         && next_number(&text, &costs->way_home)
@@ -315,6 +322,7 @@ static bool is_critical(struct critical_requests *critical, enum caching_op op, 
 static bool is_too_fine(const struct critical_requests *critical, enum caching_op op, const struct view_range *range)
 {
     const struct caching_device *disk = &critical->costs.model.disk;
+    const struct caching_curve *startup = &disk->startup[op];
     struct typemap_cursor cursor;
     int64_t bytes = 0, span = 0, stop = -1;
     int pieces = 0;
@@ -328,7 +336,7 @@ static bool is_too_fine(const struct critical_requests *critical, enum caching_o
     }
     const double all = (double)range->bytes / (double)bytes; /* as much as these pieces so many times */
     return pieces == FINE_PIECES
-        && all * pieces * PIECE_NS * 1e-9 > disk->seconds[disk->points - 1]
+        && all * pieces * PIECE_NS * 1e-9 > startup->seconds[startup->points - 1]
                + all * (double)span * disk->seconds_per_byte[op] / (double)critical->costs.home_servers;
 }
 

@@ -103,8 +103,8 @@ static struct caching_costs costs_of_variable(void)
     const char *value = getenv("PDLA_EXCHANGE_COSTS");
     struct caching_costs costs;
     const bool given = value != NULL
-        && sscanf(value, "%lf,%lf,%lf,%lf,%lf", &costs.request, &costs.byte, &costs.message, &costs.network,
-                  &costs.copy) == 5;
+        && sscanf(value, "%lf,%lf,%lf,%lf,%lf,%lf", &costs.request, &costs.byte, &costs.message, &costs.network,
+                  &costs.copy, &costs.overlap) == 6;
     return given ? costs : usual;
 }
 
@@ -293,7 +293,7 @@ static void decide(const struct exchange *exchange, int ranks, const struct samp
     decision->homes = load->waiting > 0 && decision->unit != exchange->unit;
     /* RATIONALE: bytes that wait must go home before others get them, and the program waits for that. */
     const double gain = decision->found.seconds[0] - decision->found.seconds[1];
-    const double loss = (double)load->waiting * costs.request + (double)load->waiting_bytes * costs.byte;
+    const double loss = caching_stored(&costs, load->waiting, load->waiting_bytes);
     const bool pays = (gain < 0 ? -gain : gain) > loss || exchange->wish != EXCHANGE_AUTOMATIC;
     if (decision->found.sieves || (decision->homes && (!pays || (decision->unit > 0 && exchange->unit > 0)))) {
         decision->homes = 0;

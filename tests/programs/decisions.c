@@ -283,7 +283,8 @@ static void add_pool(void)
 
 static int set_up(const char *policy)
 {
-    const struct caching_device disk = {2, DISTANCE, DISK, {1e-8, 1e-8}}, ssd = {2, DISTANCE, SSD, {2e-9, 2e-9}};
+    const struct caching_curve of_disk = {2, DISTANCE, DISK}, of_ssd = {2, DISTANCE, SSD};
+    const struct caching_device disk = {{of_disk, of_disk}, {1e-8, 1e-8}}, ssd = {{of_ssd, of_ssd}, {2e-9, 2e-9}};
     setup.by_part = strcmp(policy, "ibridge") == 0 || strcmp(policy, "liu") == 0 || strcmp(policy, "parts") == 0;
     if (strcmp(policy, "liu") == 0 || strcmp(policy, "parts") == 0)
         add_spaces("memory", 0, SERVERS, MEMORY, true, false);

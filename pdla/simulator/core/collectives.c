@@ -391,7 +391,7 @@ static struct caching_exchange decide(struct engine *engine, struct collective *
     for (int64_t node = 0; node < in->nodes; node++)
         made.nodes += collective->node_bytes[node] > 0;
     const double *cost = in->exchange_costs;
-    const struct caching_costs costs = {cost[0], cost[1], cost[2], cost[3], cost[4]};
+    const struct caching_costs costs = {cost[0], cost[1], cost[2], cost[3], cost[4], cost[5]};
     struct caching_exchange found;
     caching_exchange(&made, &costs, &found);
     if (in->exchange != SIM_AUTO) {

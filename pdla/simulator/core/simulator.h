@@ -128,7 +128,7 @@ struct sim_input {
     int64_t home_chunk;        /* bytes: unless it is SIM_TWO_PHASE, a node brings home what it has in such chunks, */
     int64_t home_request;      /* in requests of at most so many; 0: of all that is contiguous */
     int64_t home_cached;       /* which is in its memory: it need not be read */
-    double exchange_costs[5];  /* struct caching_costs, of SIM_AUTO */
+    double exchange_costs[6];  /* struct caching_costs, of SIM_AUTO */
     const struct sim_server *server;
     const int64_t *curve_place; /* a distance, or clients */
     const double *curve_seconds;
