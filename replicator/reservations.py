@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,14 @@ def remove_cache(cache: Path) -> None:
         cache.unlink(missing_ok=True)
         with suppress(OSError):  # other processes of the node have cache files there
             node.rmdir()
+
+
+def remove_empty_nodes(servers: Iterable[str]) -> None:
+    """Remove the directories of this user's nodes that have no file on the SSD servers."""
+    for server in servers:
+        for node in Path(server).glob(f"pdla-*-{os.geteuid()}.node"):
+            with suppress(OSError):  # a program has a cache file there, or a killed one had
+                node.rmdir()
 
 
 @contextmanager

@@ -67,10 +67,12 @@ def costs(case: Case, model: str, **more: str) -> dict[str, str]:
 
 
 def left_on_servers(case: Case) -> list[list[str]]:
-    """The cache files of each server, and the directories of nodes without one."""
-    servers = [case.directory / f"ssd{i}" for i in range(2)]
-    left = [[*server.rglob("*.cache"), *(one for one in server.iterdir() if one.is_dir())] for server in servers]
-    return [sorted(one.name for one in some if not list(one.glob("*.cache"))) for some in left]
+    """The cache files of each server, and what else is in the directories of nodes without one."""
+    files = [[one for one in (case.directory / f"ssd{i}").rglob("*") if not one.is_dir()] for i in range(2)]
+    return [
+        sorted(one.name for one in some if one.suffix == ".cache" or not list(one.parent.glob("*.cache")))
+        for some in files
+    ]
 
 
 def logs(case: Case) -> list[dict[str, Any]]:

@@ -29,9 +29,12 @@ static bool is_named(const char *name, const char *ending)
 bool reservations_name(char *path, size_t size, const char *server)
 {
     char boot[40] = "";
+    struct stat found = {0};
     node_boot(boot);
+    stat(server, &found);
     return boot[0] != '\0'
-        && snprintf(path, size, "%s/" START "%s-%lu" NODE, server, boot, (unsigned long)geteuid()) < (int)size;
+        && snprintf(path, size, "%s/" START "%s-%llx-%lu" NODE, server, boot, (unsigned long long)found.st_dev,
+                    (unsigned long)geteuid()) < (int)size;
 }
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
@@ -161,8 +164,6 @@ void reservations_remove(const char *cache)
     if (node >= 0)
         remove_sum(node);
     unlink(cache);
-    if (node < 0)
-        return;
-    rmdir(path);
-    leave(node);
+    if (node >= 0)
+        leave(node);
 }

@@ -1,10 +1,14 @@
 /* What processes have reserved in a directory of an SSD server, which is for all of them. The size of a cache file is
  * what its process has reserved, so that what a killed one holds counts until it is home.
  *
- * The cache files of a user's processes on one node are in a directory of their own there. A symbolic link in it says
- * how many bytes and files they are together: RATIONALE: so that with 100,000 ranks a process that counts looks at
- * each node, and not at each file, and a link is replaced in one step. Where there is no link the files count. The
- * processes of the node replace it one at a time, before anything is written to what they have reserved. */
+ * The cache files of a user's processes on one node are in a directory of their own there. RATIONALE: processes with
+ * mounts of their own, such as a ceph-fuse each, are nodes of their own. No rank removes a directory: when several
+ * clients of CephFS (16.2.15) do, each of its own, most of them wait for up to 5 s. `pdla run` does so at its end.
+ *
+ * A symbolic link in the directory says how many bytes and files they are together: RATIONALE: so that with 100,000
+ * ranks a process that counts looks at each node, and not at each file, and a link is replaced in one step. Where there
+ * is no link the files count. The processes of the node replace it one at a time, before anything is written to what
+ * they have reserved. */
 #ifndef PDLA_RESERVATIONS_H
 #define PDLA_RESERVATIONS_H
 
