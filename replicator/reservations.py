@@ -11,30 +11,33 @@ from pathlib import Path
 
 SUM = "reserved"
 """The link that says what a node has reserved."""
+UNUSED_SECONDS = 86_400
 TRIES, PAUSE = 100, 0.001
 """How often, and after how many seconds, to ask again for the lock of a node's directory."""
 
 
 def remove_cache(cache: Path) -> None:
-    """Remove a cache file that may be gone and, on an SSD server, its node's sum and the directory if it is empty."""
+    """Remove a cache file that may be gone and, on an SSD server, its node's sum."""
     node = cache.parent
     if not (node.name.startswith("pdla-") and node.suffix == ".node"):
         cache.unlink(missing_ok=True)
         return
-    with _alone(node), suppress(FileNotFoundError):
+    with _alone(node):
         # RATIONALE: the sum goes first, so that a kill leaves files that are counted.
         (node / SUM).unlink(missing_ok=True)
         cache.unlink(missing_ok=True)
-        with suppress(OSError):  # other processes of the node have cache files there
-            node.rmdir()
 
 
-def remove_empty_nodes(servers: Iterable[str]) -> None:
-    """Remove the directories of this user's nodes that have no file on the SSD servers."""
+def remove_unused_nodes(servers: Iterable[str]) -> None:
+    """Remove the directories of this user's nodes on SSD servers that are empty, and have been for a day.
+
+    A node that makes its directory anew may wait for seconds (replicator/stub/reservations.h).
+    """
     for server in servers:
         for node in Path(server).glob(f"pdla-*-{os.geteuid()}.node"):
-            with suppress(OSError):  # a program has a cache file there, or a killed one had
-                node.rmdir()
+            with suppress(OSError):  # it is gone, or a killed program has a cache file there
+                if node.stat().st_mtime < time.time() - UNUSED_SECONDS:
+                    node.rmdir()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pdla.replicator.reservations import remove_unused_nodes
 from tests.support.mpi import Mpi, available_mpis
 from tests.test_caches import IMMEDIATE, Case, Ran, make_case
 from tests.test_critical_requests import ALL, costs, left_on_servers
@@ -220,6 +221,20 @@ def test_what_other_nodes_have_reserved_counts(case: Case, link: str | None, fil
     ran = case.run(settings, *MANY, "nap:300", ranks=1)
     assert ran.total("written", "bytes") == cached * PIECE
     assert list(node(case, 0).iterdir()) == []
+
+
+def test_what_a_node_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    """Empty directories of this user's: a node that makes its own anew may wait for seconds."""
+    mine, before = f"-{os.geteuid()}.node", time.time() - 90_000
+    for name in (f"pdla-new{mine}", f"pdla-old{mine}", f"pdla-used{mine}", "pdla-old-12345.node"):
+        (tmp_path / name).mkdir()
+    (tmp_path / f"pdla-used{mine}/pdla-one.cache").touch()
+    for one in tmp_path.iterdir():
+        if "new" not in one.name:
+            os.utime(one, (before, before))
+    remove_unused_nodes([str(tmp_path), str(tmp_path / "missing")])
+    left = {one.name for one in tmp_path.iterdir()}
+    assert left == {f"pdla-new{mine}", f"pdla-used{mine}", "pdla-old-12345.node"}
 
 
 def test_a_stopped_process_does_not_hold_up_the_others_of_its_node(case: Case) -> None:

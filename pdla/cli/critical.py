@@ -117,13 +117,13 @@ class CriticalRun:
             self._remember(catalog)
 
     def ended(self, directory: Path) -> None:
-        """Read what the processes left at their end, and remove what they left on the SSD servers."""
+        """Read what the processes left at their end, and remove what nobody uses on the SSD servers."""
         from pdla.policies.online import pool_of
         from pdla.replicator.critical_logs import logs_in
-        from pdla.replicator.reservations import remove_empty_nodes
+        from pdla.replicator.reservations import remove_unused_nodes
 
         self._read(logs_in(directory))
-        remove_empty_nodes(pool_of(self.cluster, "ssd", "pdla run --policy").where)
+        remove_unused_nodes(pool_of(self.cluster, "ssd", "pdla run --policy").where)
 
     def finish(self, run: RunReport) -> None:
         """Record what the run found critical, and copy to the SSD servers what saves most."""

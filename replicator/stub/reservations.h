@@ -2,8 +2,9 @@
  * what its process has reserved, so that what a killed one holds counts until it is home.
  *
  * The cache files of a user's processes on one node are in a directory of their own there. RATIONALE: processes with
- * mounts of their own, such as a ceph-fuse each, are nodes of their own. No rank removes a directory: when several
- * clients of CephFS (16.2.15) do, each of its own, most of them wait for up to 5 s. `pdla run` does so at its end.
+ * mounts of their own, such as a ceph-fuse each, are nodes of their own. A directory stays when it is empty:
+ * where several clients of CephFS (16.2.15) remove or make directories anew at the same time, each of its own, most of
+ * them wait for up to 5 s. `pdla run` removes what nobody has used for a day.
  *
  * A symbolic link in the directory says how many bytes and files they are together: RATIONALE: so that with 100,000
  * ranks a process that counts looks at each node, and not at each file, and a link is replaced in one step. Where there
