@@ -223,6 +223,12 @@ def test_what_other_nodes_have_reserved_counts(case: Case, link: str | None, fil
     assert list(node(case, 0).iterdir()) == []
 
 
+def test_h59_the_directory_of_a_node_stays_when_it_is_empty(case: Case) -> None:
+    ran = case.run({**case.variables(IMMEDIATE), **costs(case, ALL)}, *MANY, ranks=1)
+    assert ran.total("written", "bytes") > 0
+    assert node(case, 0).is_dir() and left_on_servers(case) == [[], []]
+
+
 def test_what_a_node_left_is_removed_after_a_day(tmp_path: Path) -> None:
     """Empty directories of this user's: a node that makes its own anew may wait for seconds."""
     mine, before = f"-{os.geteuid()}.node", time.time() - 90_000
