@@ -220,7 +220,7 @@ def test_what_other_nodes_have_reserved_counts(case: Case, link: str | None, fil
         cache.truncate(file * PIECE)
     ran = case.run(settings, *MANY, "nap:300", ranks=1)
     assert ran.total("written", "bytes") == cached * PIECE
-    assert list(node(case, 0).iterdir()) == []
+    assert left_on_servers(case) == [[], ["pdla-one.cache"]] and list(node(case, 0).iterdir()) == []
 
 
 def test_h59_the_directory_of_a_node_stays_when_it_is_empty(case: Case) -> None:
