@@ -92,8 +92,8 @@ def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node(tmp_path: Pat
 
 
 SERVERS, COUNTED = 2, 2
-"""How many there are, and how often a rank counts what is reserved: before and after it reserves for both calls. It looks
-at one server once more, to name the directory of its node."""
+"""How many there are, and how often a rank counts what is reserved: before and after it reserves for both calls. It
+looks at one server once more, to name the directory of its node."""
 
 
 @pytest.mark.thorough
