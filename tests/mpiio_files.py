@@ -1,15 +1,16 @@
 """Random MPI-IO programs between whose steps another process does something to their files.
 
 A program is a text, a step a line. A file is ``a``, ``b``, ``c`` or ``bak`` in the directory of the program, ``l``, a
-symbolic link there, or ``f/x`` in a directory beside it. First there are ``a``, which has a replica for reading, and
+symbolic link there, ``f/x`` in a directory beside it, or ``t`` in another file system, which has the inode number of
+one of the others. First there are ``a``, which has replicas for reading, and
 ``b``; ``a``, ``b`` and ``c`` have replicas for writing where the mode uses them.
 
     mpi RANKS HOW STEP...     a program under pdla (tests/programs/file_steps.c); HOW is "mode", or a mode; the step
                               pause:OPERATION,NAME... lets another process do that while the program waits
     under HOW PROGRAM WORD... a program without MPI under pdla: cat, cp, mv, rm, ln, truncate
     pdla VERB WORD...         sync, gc, status, rm
-    rename link symlink unlink copy truncate change touch chmod remake replace turn NAME...
-                              what another process does, which is not under pdla: ``operate`` has them all
+    rename link symlink unlink copy truncate change touch chmod remake replace turn twin NAME...
+                              what another process does, which is not under pdla: methods of ``World``
 
 tests/support/file_oracle.py says what is right: the bytes that would be there natively, an error that names the file
 and keeps the bytes that wait for it, or nothing where the file is gone. At the end pdla sync must bring home what it
@@ -34,24 +35,26 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pdla.catalog import open_catalog
+from pdla.catalog import Purpose, open_catalog
 from pdla.cli import main as verb
 from pdla.cli.signals import STOPPING
 from pdla.replicator.mapfile import publish
 from tests.mpiio import CACHED, ON_NODES, SEGMENT, Program, cache_variables, register, shrink
-from tests.support.file_oracle import File, Image, Names, Wrong
+from tests.support.file_oracle import File, Image, Names, WrongError
 from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, remove_segments
 from tests.support.namespace_nodes import on_nodes
+from tests.support.small_file_systems import make_twin, two_file_systems
 
 MODES = ("original", "close", "lease", *CACHED)
 PIECE, PIECES, COVERED = 96, 40, 30
 """Bytes of a piece, pieces of a file, and those of them that have a replica for writing."""
 NAMES = ("a", "b", "c", "bak", "f/x")
+TWIN, LINK = "t", "l"
 LATER_S = 3
 """As long after a kill others change a file: within 2 s it cannot be told from what the program did."""
 PATIENCE_S = 60
@@ -123,24 +126,33 @@ class Writer:
         """What is defined while a program has the file open: bytes change only where it does not write."""
         choose, name = self.choose, self.choose.choice(["a", "a", "b"])
         other = choose.choice(NAMES)
-        kinds = [f"rename {name} {other}", f"link {name} {other}", f"unlink {name}", f"remake {name} 7", f"chmod {name}"]
-        kinds += [f"replace {name} 8", f"touch {name}", "turn", f"change {name} {35 * PIECE} {PIECE} 77"]
+        kinds = [
+            f"rename {name} {other}",
+            f"link {name} {other}",
+            f"unlink {name}",
+            f"remake {name} 7",
+            f"chmod {name}",
+        ]
+        kinds += [f"replace {name} 8", f"touch {name}", "turn", f"change {name} {36 * PIECE} {PIECE} 77"]
         return "pause:" + choose.choice(kinds).replace(" ", ",")
 
     def leave(self) -> None:
         """Bytes that wait, where the mode lets them."""
         choose, steps = self.choose, [f"open:u:{self.name()}"]
         for _ in range(choose.randint(1, 3)):
-            steps.append(choose.choice([self.write, self.write, self.write, self.read, lambda: "sync"])())
+            step = choose.choice([self.write, self.write, self.write, self.read, None])
+            steps.append(step() if step else "sync")
         ending = choose.random()
         if ending < 0.15:
-            steps = [self.calm(step) for step in steps]
-            steps[1:] = [self.calm(self.write()), self.during(), *steps[1:]]
+            first, after = self.calm(self.write()), [self.calm(step) for step in steps[1:]]
+            _, start, count, version, _ = first.split(":")
+            split = [f"begin:{start}:{count}:{version}", self.during(), "end"]
+            steps[1:] = [*(split if choose.random() < 0.4 else [first, self.during()]), *after]
         if ending < 0.6:
             steps.append("close")
         if ending < 0.1 or ending > 0.55:
             steps.append("kill")
-        if 0.9 < ending:
+        if ending > 0.9:
             steps.insert(1, f"timer:{choose.randrange(4000)}")
         ranks = choose.choice([1, 1, 1, 2])
         self.lines.append(" ".join(("mpi", str(ranks), "mode", *steps)))
@@ -164,7 +176,7 @@ class Writer:
         elif kind == 5:
             self.lines.append(f"mpi 1 {how} delete:{name}")
         elif kind == 6:
-            self.lines.append(f"mpi 1 mode rotate:{choose.choice([1, 12])}:{choose.choice('abc')}")
+            self.lines.append(f"mpi 1 mode rotate:{choose.choice([1, 12])}:c")
         elif kind < 9:
             other = choose.choice(NAMES)
             words = [f"cat {name}", f"cp {name} {other}", f"mv {name} {other}", f"rm {name}", f"ln {name} {other}"]
@@ -173,6 +185,22 @@ class Writer:
         else:
             self.lines.append(f"pdla {choose.choice(['sync', 'sync', 'sync', 'gc', 'status', 'rm 1', 'rm 2'])}")
 
+    def twin(self) -> None:
+        """Another file, of the same number in another file system, and what happens to it."""
+        choose = self.choose
+        self.lines.append(f"twin {choose.choice('aaab')}")
+        self.lines.append(
+            choose.choice(
+                [
+                    f"mpi 1 {choose.choice(['mode', 'original'])} open:r:t {self.read()} close",
+                    f"mpi 1 mode open:u:t {self.write()} {choose.choice(['close', 'kill'])}",
+                    "mpi 1 mode delete:t",
+                    f"under mode {choose.choice(['rm t', 'cat t', 'truncate -s 50 t'])}",
+                    f"{choose.choice(['unlink t', 'truncate t 99', 'touch t'])}",
+                ]
+            )
+        )
+
     def program(self, seed: int) -> Program:
         if self.choose.random() < 0.6:
             self.lines.append("copy -p a bak")
@@ -180,6 +208,8 @@ class Writer:
             self.leave()
             for _ in range(self.choose.randint(1, 3)):
                 self.lines.append(self.operation())
+            if self.choose.random() < 0.12:
+                self.twin()
             if self.choose.random() < 0.7:
                 self.look()
         return Program(seed, 2, tuple(self.lines))
@@ -200,13 +230,18 @@ class Tools:
     mpi: Mpi
     program: Path
     libraries: tuple[Path, Path]
+    places: tuple[Path, Path]
+    """Where the files are, and files of the same numbers."""
 
     @classmethod
-    def prepare(cls, mpi: Mpi, directory: Path, library: Path | None = None) -> Tools:
+    @contextmanager
+    def prepared(cls, mpi: Mpi, directory: Path, library: Path | None = None) -> Iterator[Tools]:
         source = REPOSITORY / "tests/programs/file_steps.c"
         program = mpi.compile(source, directory / "file_steps", "-Wall", "-Wextra")
         beside = build_coherence_library(directory / "libpdla-coherence.so")
-        return cls(mpi, program, (library or build_library(directory / "libpdla.so"), beside))
+        libraries = (library or build_library(directory / "libpdla.so"), beside)
+        with two_file_systems(directory) as places:
+            yield cls(mpi, program, libraries, places)
 
 
 @dataclass
@@ -228,20 +263,28 @@ class World:
         return self.directory / "home"
 
     def path(self, name: str) -> Path:
-        return self.directory / ("" if name.startswith("f/") else self.here) / name
+        place, twins = (place / self.directory.name for place in self.tools.places)
+        if name == TWIN:
+            return twins / name
+        return place / ("" if name.startswith("f/") else self.here) / name
 
     def make(self, seed: int) -> None:
         """The first files, and their replicas."""
         chance = random.Random(seed)
-        for folder in (self.here, "f", "logs"):
+        for folder in ("home", "logs"):
             (self.directory / folder).mkdir()
+        for name in ("a", "f/x", TWIN):
+            self.path(name).parent.mkdir(parents=True)
         for name in ("a", "b"):
             self.path(name).write_bytes(chance.randbytes(PIECES * PIECE))
             self.appear(name)
-        a, read = self.path("a"), ranges([(piece * PIECE, (piece + 1) * PIECE) for piece in range(0, PIECES, 2)])
-        if self.mode == "liu":
-            read = ranges(heads(PIECES * PIECE, *SEGMENT))
-        made = [(a, read.build(a.read_bytes(), self.directory / "read"), "read")]
+        a, made = self.path("a"), list[tuple[Path, Replica, Purpose]]()
+        for quarter in range(4):
+            pieces = range(quarter * PIECES // 4, (quarter + 1) * PIECES // 4, 2)
+            read = ranges([(piece * PIECE, (piece + 1) * PIECE) for piece in pieces])
+            if self.mode == "liu":
+                read = ranges(heads(PIECES * PIECE, *SEGMENT)[quarter::4])
+            made.append((a, read.build(a.read_bytes(), self.directory / f"read-{quarter}"), "read"))
         for name in ("a", "b", "c") if self.mode in ("close", "lease") else ():
             replica = Replica(COVERED * PIECE, 0, PIECE, loops=[(COVERED, PIECE, PIECE)], strips=[512, 512])
             made.append((self.path(name), replica.prepare(self.directory / f"write-{name}"), "write"))
@@ -261,19 +304,20 @@ class World:
 
     def check(self) -> None:
         """Names and files are as they should be, as far as bytes are home."""
-        inodes: dict[int, File] = {}
-        for name in (*NAMES, "l"):
+        known: dict[tuple[int, int], File] = {}
+        for name in (*NAMES, TWIN, LINK):
             path, file = self.path(name), self.names.find(name)
             if path.exists() != (file is not None) or path.is_symlink() != (name in self.names.links):
-                raise Wrong(f"{name} should {'' if file else 'not '}be there")
+                raise WrongError(f"{name} should {'' if file else 'not '}be there")
             if file is None:
                 continue
-            if inodes.setdefault(path.stat().st_ino, file) is not file:
-                raise Wrong(f"{name} is another file's name")
+            found = path.stat()
+            if known.setdefault((found.st_dev, found.st_ino), file) is not file:
+                raise WrongError(f"{name} is another file's name")
             try:
                 file.check(path.read_bytes())
-            except Wrong as wrong:
-                raise Wrong(f"{name} {wrong}") from None
+            except WrongError as wrong:
+                raise WrongError(f"{name} {wrong}") from None
 
     # other processes
 
@@ -284,7 +328,9 @@ class World:
         operation(*words)
         time.sleep(0.006)
 
-    def changing(self, name: str, do: Callable[[Path], None], then: Callable[[Image], None], *, times: bool = True) -> None:
+    def changing(
+        self, name: str, do: Callable[[Path], None], then: Callable[[Image], None], *, times: bool = True
+    ) -> None:
         """Change the bytes of a file, and its times if not ``times``."""
         file, path = self.names.find(name), self.path(name)
         if file is None:
@@ -358,10 +404,10 @@ class World:
             self.names.put(to, file, self.path(to))
 
     def _symlink(self, name: str) -> None:
-        if name not in ("l", "f/x"):
-            self._unlink("l")
-            self.path("l").symlink_to(name)
-            self.names.links["l"] = name
+        if name not in (LINK, "f/x"):
+            self._unlink(LINK)
+            self.path(LINK).symlink_to(name)
+            self.names.links[LINK] = name
 
     def _unlink(self, name: str) -> None:
         if name in self.names.files or name in self.names.links:
@@ -378,19 +424,25 @@ class World:
     def _replace(self, name: str, seed: str) -> None:
         """As editors save."""
         if name not in self.names.links:
-            new = self.directory / "logs/new"
+            new = self.path("f/new")
             new.write_bytes(random.Random(int(seed)).randbytes(PIECES * PIECE))
             new.rename(self.path(name))
             self.appear(name)
 
     def _turn(self) -> None:
         """The directory gets its other name."""
-        before, self.here = self.directory / self.here, "e" if self.here == "d" else "d"
-        before.rename(self.directory / self.here)
+        before, self.here = self.path("a").parent, "e" if self.here == "d" else "d"
+        before.rename(self.path("a").parent)
         for name, file in self.names.files.items():
-            if name != "f/x":
-                file.paths.add(self.path(name))
-        self.names.doubtful |= {self.directory / self.here / path.name for path in self.names.doubtful}
+            file.paths.add(self.path(name))
+        self.names.doubtful |= {self.path(path.name) for path in self.names.doubtful}
+
+    def _twin(self, name: str) -> None:
+        """A file of the same number in another file system, if that can be."""
+        if name in self.names.files and TWIN not in self.names.files:
+            chosen = random.Random(name).randbytes(PIECES * PIECE)
+            if make_twin(self.path(TWIN), self.path(name).stat().st_ino, chosen):
+                self.appear(TWIN)
 
     # under pdla
 
@@ -417,38 +469,39 @@ class World:
 
     def _on_node(self, node: str, *words: str) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "PDLA_HOME": str(self.home), "PMI_RANK": node}
-        command = [on_nodes(self.directory), PDLA, *words]
-        return subprocess.run(
-            command, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
+        command = [str(on_nodes(self.directory)), str(PDLA), *words]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     def pdla(self, *words: str) -> None:
         code, said = self.verb(*words)
         if words[0] == "sync":
             self.synced(code, said)
         elif code not in (0, 1) or (code and words[0] != "rm"):
-            raise Wrong(f"pdla {' '.join(words)}: exit {code}: {said}")
+            raise WrongError(f"pdla {' '.join(words)}: exit {code}: {said}")
 
     def synced(self, code: int, said: str) -> None:
         """What is home now, and what pdla sync may say that waits."""
         if code not in (0, 1) or "Traceback" in said:
-            raise Wrong(f"pdla sync: exit {code}: {said}")
-        problems = "\n".join(line for line in said.splitlines() if "wait" in line or "lost" in line or "damaged" in line)
+            raise WrongError(f"pdla sync: exit {code}: {said}")
+        problems = [line for line in said.splitlines() if any(word in line for word in ("wait", "lost", "damaged"))]
+        named = {
+            path for file in self.names.living for path in file.paths if any(f"{path}:" in one for one in problems)
+        }
+        for path in named - self.names.doubtful:
+            if not any(file.changed for file in self.names.living if path in file.paths):
+                raise WrongError(f"pdla sync refuses a file that nobody has changed: {said}")
         for file in self.names.living:
-            named = [path for path in file.paths if f"{path}:" in problems]
-            if not named:
+            if not file.paths & named:
                 file.settle()
-            elif not any(self.names.may_refuse(file, path) for path in named):
-                raise Wrong(f"pdla sync refuses a file that nobody has changed: {said}")
         if code == 0:
             self.names.settle()
         elif not problems:
-            raise Wrong(f"pdla sync fails and names no file: {said}")
+            raise WrongError(f"pdla sync fails and names no file: {said}")
         self.refused += code
 
     def under(self, how: str, program: str, *words: str) -> None:
         """A program without MPI."""
-        names = [word for word in words if word in NAMES or word == "l"]
+        names = [word for word in words if word in (*NAMES, TWIN, LINK)]
         file, to = self.names.find(names[0]), names[-1]
         target = self.names.find(to)
         is_link = bool(set(names) & set(self.names.links)) and program != "cat"
@@ -465,19 +518,21 @@ class World:
         )
         if done.returncode:
             said = done.stderr.decode(errors="replace")
-            return self.refuse(f"{program} {' '.join(words)}", [(file, names[0]), (target, to)], said)
-        if program == "cat" and (wrong := file.image.difference(done.stdout)):
-            raise Wrong(f"cat {names[0]} under {how} shows {wrong}")
-        if program == "cp" and target is None:
-            copied = self.path(to).read_bytes()
-            self.appear(to)
-            if wrong := file.image.difference(copied):
-                raise Wrong(f"cp {' '.join(names)} under {how} copies {wrong}")
-        elif program == "cp" and target is not None:
-            copied = self.path(to).read_bytes()
-            if wrong := file.image.difference(copied):
-                raise Wrong(f"cp {' '.join(names)} under {how} copies {wrong}")
-            target.image, target.home = Image.of(copied), copied
+            self.refuse(f"{program} {' '.join(words)}", [(file, names[0]), (target, to)], said)
+        else:
+            self.followed(how, program, words, names, done.stdout)
+
+    def followed(self, how: str, program: str, words: Sequence[str], names: Sequence[str], shown: bytes) -> None:
+        """A program without MPI did what it was to do."""
+        file, to = self.names.find(names[0]), names[-1]
+        assert file is not None
+        if program in ("cat", "cp"):
+            found = shown if program == "cat" else self.path(to).read_bytes()
+            if wrong := file.image.difference(found):
+                raise WrongError(f"{program} {' '.join(names)} under {how} shows {wrong}")
+        if program == "cp":
+            target = self.names.find(to) or self.appear(to)
+            target.image, target.home = Image.of(found), found
             target.settle()
         elif program == "truncate":
             file.image.truncate(int(words[1]))
@@ -493,11 +548,13 @@ class World:
         """A program got an error: this must be allowed, and a line must name a file."""
         paths = {self.path(self.names.resolve(name)) for _, name in about}
         far = self.mode in ON_NODES and any(file is not None and file.waiting for file, _ in about)
-        if not far and not any(self.names.may_refuse(file, self.path(self.names.resolve(name))) for file, name in about):
-            raise Wrong(f"{what}: refused, though nobody has changed the file: {said}")
-        known = paths.union(*(file.paths for file, _ in about if file is not None))
+        if not far and not any(
+            self.names.may_refuse(file, self.path(self.names.resolve(name))) for file, name in about
+        ):
+            raise WrongError(f"{what}: refused, though nobody has changed the file: {said}")
+        known = set(paths).union(*(file.paths for file, _ in about if file is not None))
         if not any(str(path) in said for path in known):
-            raise Wrong(f"{what}: refused, and no line names the file: {said}")
+            raise WrongError(f"{what}: refused, and no line names the file: {said}")
         self.refused += 1
 
     def mpi(self, ranks: str, how: str, *steps: str) -> None:
@@ -526,14 +583,14 @@ class World:
                 found = self.path(name).read_bytes()
                 try:
                     file.check_overwritten(found)
-                except Wrong as wrong:
-                    raise Wrong(f"{name} {wrong} ({said})") from None
+                except WrongError as wrong:
+                    raise WrongError(f"{name} {wrong} ({said})") from None
                 file.image, file.home = Image.of(found), found
                 file.settle()
         if code:
             code, said = self.verb("sync", "--changed", "discard")
         if code:
-            raise Wrong(f"pdla sync --changed discard: exit {code}: {said}")
+            raise WrongError(f"pdla sync --changed discard: exit {code}: {said}")
         self.check()
         self.names.settle()
         for name in self.names.files:
@@ -542,7 +599,7 @@ class World:
         left = [path for path in (self.directory / "cache").rglob("*") if path.is_file() and path.suffix not in logs]
         left += (self.home / "journals").glob("*/*.journal/*.journal")
         if left:
-            raise Wrong(f"left: {', '.join(str(path.relative_to(self.directory)) for path in left)}")
+            raise WrongError(f"left: {', '.join(str(path.relative_to(self.directory)) for path in left)}")
 
 
 @dataclass
@@ -556,6 +613,8 @@ class Run:
     next: int = 0
     file: File | None = None
     name: str = ""
+    writes: bool = False
+    """Whether the file is open for writing; otherwise what waits may stay where it is."""
     over: bool = False
     """Whether it was killed before the next step had ended."""
     left: list[File] = field(default_factory=list)
@@ -593,13 +652,13 @@ class Run:
                     self.pause(process)
                 code = process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                raise Wrong(f"{' '.join(self.steps)} does not end") from None
+                raise WrongError(f"{' '.join(self.steps)} does not end") from None
             finally:
                 process.kill()
                 process.wait()
         killed = any(step.startswith(("kill", "timer")) for step in self.steps)
         if code and not killed:
-            raise Wrong(f"{' '.join(self.steps)}: exit {code}: {self.said}")
+            raise WrongError(f"{' '.join(self.steps)}: exit {code}: {self.said}")
         if killed:
             world.killed_at = time.time()
         self.advance(len(self.steps))
@@ -609,14 +668,15 @@ class Run:
 
     def bound(self) -> None:
         """Writes begin where the file ends at the latest: what MPI leaves in a hole is not defined."""
-        bounded, sizes, name = [], {}, ""
+        sizes: dict[str, int] = {}
+        bounded, name = [], ""
         for step in self.steps:
             kind, *words = step.split(":")
             if kind == "open":
                 name = self.world.names.resolve(words[-1])
                 file = self.world.names.find(name)
                 sizes.setdefault(name, file.image.least if file else 0)
-            elif kind == "write":
+            elif kind in ("write", "begin"):
                 first = min(int(words[0]), sizes[name] // PIECE)
                 words[0], sizes[name] = str(first), max(sizes[name], (first + int(words[1])) * PIECE)
             bounded.append(":".join((kind, *words)))
@@ -681,7 +741,7 @@ class Run:
 
     def _open(self, failed: int, mode: str, name: str) -> None:
         world, self.name = self.world, name
-        there = world.names.find(name)
+        self.writes, there = mode == "u", world.names.find(name)
         if failed:
             self.file = there
             if there is not None or mode == "u":
@@ -689,7 +749,7 @@ class Run:
             self.file = None
             return
         if there is None and mode == "r":
-            raise Wrong(f"{name} was opened, and is not there")
+            raise WrongError(f"{name} was opened, and is not there")
         if there is None:
             resolved = world.names.resolve(name)
             there = File(Image.of(b""), b"")
@@ -710,29 +770,35 @@ class Run:
         data = b"".join(content(piece, int(version)) for piece in pieces)
         self.file.written(int(first) * PIECE, data, waits=self.how != "original", certain=certain)
 
+    def _begin(self, failed: int, first: str, count: str, version: str) -> None:
+        self._write(failed, first, count, version, "all")
+
+    def _end(self, failed: int) -> None:
+        if self.file is not None and failed:
+            self.failed("write")
+
     def _read(self, failed: int, _: str) -> None:
-        if self.file is None:
-            return
-        if failed:
-            return self.failed("read")
-        for rank in range(self.ranks):
+        if self.file is not None and failed:
+            self.failed("read")
+        for rank in range(self.ranks if self.file is not None and not failed else 0):
             found = self.out.with_name(f"{self.out.name}.{rank}.{self.next}").read_bytes()
+            assert self.file is not None
             if wrong := self.file.image.difference(found):
-                raise Wrong(f"rank {rank} reads {wrong} of {self.name} ({self.how})")
+                raise WrongError(f"rank {rank} reads {wrong} of {self.name} ({self.how})")
 
     def _sync(self, failed: int) -> None:
         if self.file is not None and failed:
             self.failed("sync")
-        elif self.file is not None and self.how != "lease":
+        elif self.file is not None and self.writes and self.how != "lease":
             self.file.settle()
 
     def _close(self, failed: int) -> None:
         file = self.file
         if file is not None and failed:
             self.failed("close")
-        elif file is not None and self.how == "e10-deferred":
+        elif file is not None and self.writes and self.how == "e10-deferred":
             self.left.append(file)
-        elif file is not None and self.how != "lease":
+        elif file is not None and self.writes and self.how != "lease":
             file.settle()
         self.file = None
 
@@ -743,30 +809,23 @@ class Run:
             self.file, self.name = names.find(name), name
             self.failed(f"delete:{name}")
         elif not failed and not there:
-            raise Wrong(f"{name} was deleted, and was not there")
+            raise WrongError(f"{name} was deleted, and was not there")
         elif not failed:
             names.drop(name, self.world.path(name))
 
     def _rotate(self, failed: int, _: str, name: str) -> None:
-        names = self.world.names
-        self.file, self.name = names.find(name), name
         if failed:
-            self.failed(f"rotate:{name}")
-        elif name in names.links:
-            raise Wrong("rotate is for files only")
-        else:
-            names.drop(name, self.world.path(name))
-        self.file = None
+            raise WrongError(f"rotate:{name} fails: {self.said}")
 
     def _pause(self, failed: int, _: str) -> None:
         if failed:
-            raise Wrong("the program did not go on")
+            raise WrongError("the program did not go on")
 
     def _timer(self, failed: int, _: str) -> None:
         """It goes on."""
 
     def _kill(self, failed: int) -> None:
-        raise Wrong("the program was not killed")
+        raise WrongError("the program was not killed")
 
 
 def called(home: Path, words: Sequence[str]) -> tuple[int, str]:
@@ -793,7 +852,7 @@ def called(home: Path, words: Sequence[str]) -> tuple[int, str]:
 
 
 def _ring(number: int, frame: object) -> None:
-    raise Wrong("a verb does not end")
+    raise WrongError("a verb does not end")
 
 
 @dataclass(frozen=True)
@@ -809,16 +868,16 @@ def run(program: Program, mode: str, tools: Tools, scratch: Path) -> Outcome:
     directory = Path(tempfile.mkdtemp(dir=scratch))
     world, line = World(tools, directory, mode), "its files"
     try:
-        (directory / "home").mkdir()
         world.make(program.number)
         for line in program.lines:
             world.line(line)
         line = "the end"
         world.end()
-    except (Wrong, subprocess.TimeoutExpired) as wrong:
-        return Outcome(f"at {line!r}: {wrong}".replace(str(directory), ""), world.refused)
+    except (WrongError, subprocess.TimeoutExpired) as wrong:
+        return Outcome(f"at {line!r}: {wrong}".replace(f"{scratch}/", ""), world.refused)
     finally:
-        shutil.rmtree(directory)
+        for one in (directory, *(place / directory.name for place in tools.places)):
+            shutil.rmtree(one, ignore_errors=True)
     return Outcome("", world.refused)
 
 
@@ -839,9 +898,9 @@ def main() -> int:
     chosen, counts = options.parse_args(), Counter[str]()
     (mpi,) = next(parameter.values for parameter in available_mpis() if parameter.id == "mpich")
     began, started = time.monotonic(), time.time()
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         scratch = Path(made)
-        tools = Tools.prepare(mpi, scratch, chosen.library)
+        tools = stack.enter_context(Tools.prepared(mpi, scratch, chosen.library))
         programs = [make(seed) for seed in range(chosen.first, chosen.last or chosen.first + 1)]
         if chosen.steps:
             programs = [Program(chosen.first, 2, tuple(filter(None, chosen.steps.read_text().splitlines())))]

@@ -4,10 +4,11 @@
  *
  *   open:MODE:PATH                       r: for reading; u: for reading and writing, it is made if there is none
  *   write:FIRST:COUNT:VERSION:HOW        pieces; all: in a collective call; each: in independent ones of a piece
+ *   begin:FIRST:COUNT:VERSION end        the same, in a split collective call
  *   read:HOW                             the whole file; all: in a collective call; each: in independent ones of a piece
  *   sync close
  *   delete:PATH                          MPI_File_delete
- *   rotate:TIMES:PATH                    a file is made, written collectively, closed and deleted, so many times
+ *   rotate:TIMES:PATH                    PATH.0 is made, written collectively, closed and deleted, PATH.1, and so on
  *   pause:PATH                           says so in the FIFO PATH.at, and waits for a byte in the FIFO PATH.on
  *   kill timer:MICROSECONDS              all ranks end by SIGKILL, now or so much later
  *
@@ -41,24 +42,55 @@ static int open_file(const char *mode, const char *path)
     return MPI_File_open(MPI_COMM_WORLD, path, flags, MPI_INFO_NULL, &file);
 }
 
-static int write_pieces(int first, int count, int version, int together)
+/* From now on a rank sees its own pieces of all from the first one on. */
+static void view_pieces(int first)
 {
-    int mine = 0, rc = MPI_SUCCESS;
     MPI_Datatype pieces;
-    for (int piece = first + rank; piece < first + count; piece += ranks) {
-        fill(buffer + mine, piece, version);
-        if (!together && rc == MPI_SUCCESS)
-            rc = MPI_File_write_at(file, (MPI_Offset)piece * PIECE, buffer + mine, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
-        mine += PIECE;
-    }
-    if (!together)
-        return rc;
     MPI_Type_vector(MOST / PIECE, PIECE, PIECE * ranks, MPI_BYTE, &pieces);
     MPI_Type_commit(&pieces);
     MPI_File_set_view(file, (MPI_Offset)(first + rank) * PIECE, MPI_BYTE, pieces, "native", MPI_INFO_NULL);
-    rc = MPI_File_write_at_all(file, 0, buffer, mine, MPI_BYTE, MPI_STATUS_IGNORE);
-    MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
     MPI_Type_free(&pieces);
+}
+
+static void view_bytes(void) { MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL); }
+
+/* The bytes of this rank's pieces, which are put one after the other. */
+static int fill_pieces(int first, int count, int version)
+{
+    int bytes = 0;
+    for (int piece = first + rank; piece < first + count; piece += ranks, bytes += PIECE)
+        fill(buffer + bytes, piece, version);
+    return bytes;
+}
+
+static int write_pieces(int first, int count, int version, int together)
+{
+    const int bytes = fill_pieces(first, count, version);
+    int rc = MPI_SUCCESS;
+    if (together) {
+        view_pieces(first);
+        rc = MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+        view_bytes();
+        return rc;
+    }
+    for (int at = 0; at < bytes && rc == MPI_SUCCESS; at += PIECE) {
+        const MPI_Offset place = (MPI_Offset)(first + rank) * PIECE + (MPI_Offset)at * ranks;
+        rc = MPI_File_write_at(file, place, buffer + at, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+    }
+    return rc;
+}
+
+static int begin_pieces(int first, int count, int version)
+{
+    const int bytes = fill_pieces(first, count, version);
+    view_pieces(first);
+    return MPI_File_write_at_all_begin(file, 0, buffer, bytes, MPI_BYTE);
+}
+
+static int end_pieces(void)
+{
+    const int rc = MPI_File_write_at_all_end(file, buffer, MPI_STATUS_IGNORE);
+    view_bytes();
     return rc;
 }
 
@@ -74,19 +106,21 @@ static void keep(int bytes)
 
 static int read_file(int together)
 {
-    int bytes = 0, got = PIECE;
+    int bytes = 0, got = 0;
+    MPI_Offset size = 0;
     MPI_Status status;
     memset(buffer, 0xA5, sizeof buffer);
-    int rc = MPI_SUCCESS;
-    if (together) {
-        rc = MPI_File_read_at_all(file, 0, buffer, MOST, MPI_BYTE, &status);
-        MPI_Get_count(&status, MPI_BYTE, &bytes);
-    }
-    while (!together && rc == MPI_SUCCESS && got == PIECE && bytes + PIECE <= MOST) {
-        rc = MPI_File_read_at(file, bytes, buffer + bytes, PIECE, MPI_BYTE, &status);
-        MPI_Get_count(&status, MPI_BYTE, &got);
+    int rc = MPI_File_get_size(file, &size);
+    const int each = together ? (int)size : PIECE;
+    do {
+        const int wanted = each < size - bytes ? each : (int)(size - bytes);
+        rc = rc != MPI_SUCCESS ? rc
+            : together         ? MPI_File_read_at_all(file, 0, buffer, wanted, MPI_BYTE, &status)
+                               : MPI_File_read_at(file, bytes, buffer + bytes, wanted, MPI_BYTE, &status);
+        if (rc == MPI_SUCCESS)
+            MPI_Get_count(&status, MPI_BYTE, &got);
         bytes += got;
-    }
+    } while (rc == MPI_SUCCESS && got > 0 && bytes < size);
     if (rc == MPI_SUCCESS)
         keep(bytes);
     return rc;
@@ -101,12 +135,14 @@ static int delete_file(const char *path)
 
 static int rotate(int times, const char *path)
 {
+    char name[4096];
     int rc = MPI_SUCCESS;
     for (int i = 0; i < times && rc == MPI_SUCCESS; i++) {
-        rc = open_file("u", path);
+        snprintf(name, sizeof name, "%s.%d", path, i);
+        rc = open_file("u", name);
         rc = rc == MPI_SUCCESS ? write_pieces(0, 8, 200 + i % 50, 1) : rc;
         rc = rc == MPI_SUCCESS ? MPI_File_close(&file) : rc;
-        rc = rc == MPI_SUCCESS ? delete_file(path) : rc;
+        rc = rc == MPI_SUCCESS ? delete_file(name) : rc;
     }
     return rc;
 }
@@ -169,6 +205,12 @@ static int make_step(const char *name, char *rest)
         const int first = atoi(word(&rest)), count = atoi(word(&rest)), version = atoi(word(&rest));
         return write_pieces(first, count, version, strcmp(rest, "all") == 0);
     }
+    if (strcmp(name, "begin") == 0) {
+        const int first = atoi(word(&rest)), count = atoi(word(&rest));
+        return begin_pieces(first, count, atoi(rest));
+    }
+    if (strcmp(name, "end") == 0)
+        return end_pieces();
     if (strcmp(name, "read") == 0)
         return read_file(strcmp(rest, "all") == 0);
     if (strcmp(name, "sync") == 0)

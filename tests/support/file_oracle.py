@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Wrong(Exception):
+class WrongError(Exception):
     """What happened is none of the right outcomes."""
 
 
@@ -119,9 +119,9 @@ class File:
         """What is home, by itself or by a step of pdla: the newest bytes, or what was there before."""
         if not self.waiting:
             if wrong := self.image.difference(found):
-                raise Wrong(f"has {wrong}")
+                raise WrongError(f"has {wrong}")
         elif wrong := self._neither(found):
-            raise Wrong(f"has {wrong}, neither the newest nor those of before")
+            raise WrongError(f"has {wrong}, neither the newest nor those of before")
         self.home = found
         self.past.clear()
 
@@ -139,14 +139,14 @@ class File:
             return
         size = max(len(self.home), *(place + 1 for place in self.kept)) if self.kept else len(self.home)
         if len(found) < size:
-            raise Wrong(f"has {len(found)} bytes after pdla sync --changed overwrite, not {size}")
+            raise WrongError(f"has {len(found)} bytes after pdla sync --changed overwrite, not {size}")
         lost = np.array([found[place] != value for place, value in self.kept.items()], np.bool_)
         if wrong := where(lost):
-            raise Wrong(f"lacks what waited after pdla sync --changed overwrite: {wrong}")
+            raise WrongError(f"lacks what waited after pdla sync --changed overwrite: {wrong}")
         apart = np.array([place not in self.waiting for place in range(len(found))], np.bool_)
         before = array(self.home[: len(found)].ljust(len(found), b"\0"))
         if wrong := where(apart & (before != array(found))):
-            raise Wrong(f"has after pdla sync --changed overwrite {wrong}, which nobody wrote there")
+            raise WrongError(f"has after pdla sync --changed overwrite {wrong}, which nobody wrote there")
 
 
 @dataclass
