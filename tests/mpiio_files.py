@@ -11,6 +11,7 @@ one of the others. First there are ``a``, which has replicas for reading, and
     pdla VERB WORD...         sync, gc, status, rm
     rename link symlink unlink copy truncate change touch chmod remake replace turn twin NAME...
                               what another process does, which is not under pdla: methods of ``World``
+    trap KIND                 what another user does in the directory of the caches, which all may write to
 
 tests/support/file_oracle.py says what is right: the bytes that would be there natively, an error that names the file
 and keeps the bytes that wait for it, or nothing where the file is gone. At the end pdla sync must bring home what it
@@ -74,6 +75,8 @@ class Writer:
     """Writes one random program."""
 
     choose: random.Random
+    traps: bool = False
+    """Whether another user sets traps."""
     version: int = 0
     lines: list[str] = field(default_factory=list)
 
@@ -176,7 +179,7 @@ class Writer:
         elif kind == 5:
             self.lines.append(f"mpi 1 {how} delete:{name}")
         elif kind == 6:
-            self.lines.append(f"mpi 1 mode rotate:{choose.choice([1, 12])}:c")
+            self.lines.append(f"mpi 1 mode rotate:{choose.choice([1, 60])}:c")
         elif kind < 9:
             other = choose.choice(NAMES)
             words = [f"cat {name}", f"cp {name} {other}", f"mv {name} {other}", f"rm {name}", f"ln {name} {other}"]
@@ -204,10 +207,14 @@ class Writer:
     def program(self, seed: int) -> Program:
         if self.choose.random() < 0.6:
             self.lines.append("copy -p a bak")
+        if self.traps and self.choose.random() < 0.5:
+            self.lines.append(f"trap {self.choose.choice(['directories', 'links'])}")
         for _ in range(self.choose.randint(1, 3)):
             self.leave()
             for _ in range(self.choose.randint(1, 3)):
                 self.lines.append(self.operation())
+            if self.traps and self.choose.random() < 0.7:
+                self.lines.append(f"trap {self.choose.choice(['garbage', 'garbage', 'directories', 'links'])}")
             if self.choose.random() < 0.12:
                 self.twin()
             if self.choose.random() < 0.7:
@@ -215,9 +222,9 @@ class Writer:
         return Program(seed, 2, tuple(self.lines))
 
 
-def make(seed: int) -> Program:
-    """The random program of this seed."""
-    return Writer(random.Random(seed)).program(seed)
+def make(seed: int, *, traps: bool = False) -> Program:
+    """The random program of this seed, with traps that another user sets if that is wanted."""
+    return Writer(random.Random(seed), traps).program(seed)
 
 
 # ---- running them ----------------------------------------------------------------------------------------------------
@@ -237,6 +244,7 @@ class Tools:
     @contextmanager
     def prepared(cls, mpi: Mpi, directory: Path, library: Path | None = None) -> Iterator[Tools]:
         source = REPOSITORY / "tests/programs/file_steps.c"
+        directory.chmod(0o711)  # another user goes through it
         program = mpi.compile(source, directory / "file_steps", "-Wall", "-Wextra")
         beside = build_coherence_library(directory / "libpdla-coherence.so")
         libraries = (library or build_library(directory / "libpdla.so"), beside)
@@ -251,6 +259,8 @@ class World:
     tools: Tools
     directory: Path
     mode: str
+    user: int = 0
+    """Who the other process belongs to."""
     here: str = "d"
     """The name of the directory that the program works in."""
     names: Names = field(default_factory=Names)
@@ -271,8 +281,12 @@ class World:
     def make(self, seed: int) -> None:
         """The first files, and their replicas."""
         chance = random.Random(seed)
+        self.directory.chmod(0o711)
         for folder in ("home", "logs"):
-            (self.directory / folder).mkdir()
+            (self.directory / folder).mkdir(mode=0o700)
+        for server in ("", "0", "1"):
+            (self.directory / "cache" / server).mkdir(exist_ok=True)
+            (self.directory / "cache" / server).chmod(0o1777)
         for name in ("a", "f/x", TWIN):
             self.path(name).parent.mkdir(parents=True)
         for name in ("a", "b"):
@@ -325,7 +339,8 @@ class World:
         """What a process does that is not under pdla; nothing if there is no such file."""
         operation = getattr(self, f"_{kind}")
         time.sleep(0.006)  # a tick of the file system's clock
-        operation(*words)
+        with acting_as(self.user):
+            operation(*words)
         time.sleep(0.006)
 
     def changing(
@@ -341,7 +356,8 @@ class World:
         do(path)
         if times and file.waiting and time.time() < self.killed_at + LATER_S:
             later = time.time_ns() + LATER_S * 1_000_000_000
-            os.utime(path, ns=(later, later))
+            with acting_as(0):
+                os.utime(path, ns=(later, later))
         then(file.image)
         file.home = path.read_bytes()
 
@@ -365,11 +381,13 @@ class World:
         self.changing(name, Path.touch, lambda image: None)
 
     def _chmod(self, name: str) -> None:
-        if self.names.find(name):
-            self.path(name).chmod(0o640)
+        if self.names.find(name) and self.path(name).stat().st_uid == self.user:
+            self.path(name).chmod(0o646)
 
     def _copy(self, *words: str) -> None:
         *flags, name, to = words
+        if self.user:  # who cannot give a file of somebody else its times
+            flags = []
         source, target = self.names.find(name), self.names.find(to)
         if source is None or source is target or to in self.names.links:
             return
@@ -443,6 +461,25 @@ class World:
             chosen = random.Random(name).randbytes(PIECES * PIECE)
             if make_twin(self.path(TWIN), self.path(name).stat().st_ino, chosen):
                 self.appear(TWIN)
+
+    def _trap(self, kind: str) -> None:
+        """Be there before pdla in the places of its caches, or put other files in the place of its own."""
+        if kind == "garbage":
+            with suppress(PermissionError):
+                for cache in (self.directory / "cache").rglob("*.cache"):
+                    other = cache.with_suffix(".other")
+                    other.write_bytes(b"z" * cache.stat().st_size)
+                    other.replace(cache)
+            return
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        for server in (self.directory / "cache", self.directory / "cache/0", self.directory / "cache/1"):
+            own, theirs = server / f"pdla-{boot}-{server.stat().st_dev:x}-0.node", server / "theirs"
+            with suppress(FileExistsError):
+                if kind == "links":
+                    theirs.mkdir(mode=0o777)
+                    own.symlink_to(theirs)
+                else:
+                    own.mkdir(mode=0o777)
 
     # under pdla
 
@@ -596,7 +633,8 @@ class World:
         for name in self.names.files:
             self.mpi("1", "original", f"open:r:{name}", "read:each", "close")
         logs = (".cdt", ".times", ".loads")
-        left = [path for path in (self.directory / "cache").rglob("*") if path.is_file() and path.suffix not in logs]
+        caches = (path for path in (self.directory / "cache").rglob("*") if path.suffix not in logs)
+        left = [path for path in caches if path.is_file() and path.stat().st_uid == 0]
         left += (self.home / "journals").glob("*/*.journal/*.journal")
         if left:
             raise WrongError(f"left: {', '.join(str(path.relative_to(self.directory)) for path in left)}")
@@ -828,6 +866,22 @@ class Run:
         raise WrongError("the program was not killed")
 
 
+@contextmanager
+def acting_as(user: int) -> Iterator[None]:
+    """What is done to files is done by this user; by the same as before if that is 0 and nobody else acts."""
+    before = os.geteuid()
+    if before == user or os.getuid() != 0:
+        yield
+        return
+    os.seteuid(0)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.seteuid(before)
+
+
 def called(home: Path, words: Sequence[str]) -> tuple[int, str]:
     """The exit code of ``pdla WORDS`` in this process, and what it says."""
     said, code, before = io.StringIO(), 0, dict(os.environ)
@@ -863,10 +917,10 @@ class Outcome:
     refused: int = 0
 
 
-def run(program: Program, mode: str, tools: Tools, scratch: Path) -> Outcome:
-    """Run a program in a new directory, which is removed."""
+def run(program: Program, mode: str, tools: Tools, scratch: Path, user: int = 0) -> Outcome:
+    """Run a program in a new directory, which is removed; the other process belongs to ``user``."""
     directory = Path(tempfile.mkdtemp(dir=scratch))
-    world, line = World(tools, directory, mode), "its files"
+    world, line = World(tools, directory, mode, user), "its files"
     try:
         world.make(program.number)
         for line in program.lines:
@@ -881,9 +935,9 @@ def run(program: Program, mode: str, tools: Tools, scratch: Path) -> Outcome:
     return Outcome("", world.refused)
 
 
-def small(program: Program, mode: str, tools: Tools, scratch: Path) -> Program:
+def small(program: Program, mode: str, tools: Tools, scratch: Path, user: int = 0) -> Program:
     """A program that goes wrong, without the lines that do not matter."""
-    return shrink(program, lambda less: bool(run(less, mode, tools, scratch).wrong))
+    return shrink(program, lambda less: bool(run(less, mode, tools, scratch, user).wrong))
 
 
 def main() -> int:
@@ -892,25 +946,28 @@ def main() -> int:
     options.add_argument("first", type=int)
     options.add_argument("last", type=int, nargs="?", help="one more than the last seed")
     options.add_argument("--mode", choices=MODES, default="lease")
+    options.add_argument("--user", type=int, default=0, help="who the other process belongs to, and sets traps")
     options.add_argument("--steps", type=Path, help="run the steps in this file; FIRST makes the first bytes")
     options.add_argument("--library", type=Path, help="compiled from the sources here where it is not given")
     options.add_argument("--whole", action="store_true", help="do not make small what goes wrong")
     chosen, counts = options.parse_args(), Counter[str]()
     (mpi,) = next(parameter.values for parameter in available_mpis() if parameter.id == "mpich")
     began, started = time.monotonic(), time.time()
+    os.umask(0)  # all users may write to all files
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         scratch = Path(made)
         tools = stack.enter_context(Tools.prepared(mpi, scratch, chosen.library))
-        programs = [make(seed) for seed in range(chosen.first, chosen.last or chosen.first + 1)]
+        programs = [make(seed, traps=chosen.user != 0) for seed in range(chosen.first, chosen.last or chosen.first + 1)]
         if chosen.steps:
             programs = [Program(chosen.first, 2, tuple(filter(None, chosen.steps.read_text().splitlines())))]
         for program in programs:
-            outcome = run(program, chosen.mode, tools, scratch)
+            outcome = run(program, chosen.mode, tools, scratch, chosen.user)
             counts.update(programs=1, wrong=bool(outcome.wrong), refused=bool(outcome.refused))
             if outcome.wrong:
-                less = program if chosen.whole else small(program, chosen.mode, tools, scratch)
+                less = program if chosen.whole else small(program, chosen.mode, tools, scratch, chosen.user)
                 text = "\n".join(less.lines)
-                print(f"{program.number} --mode {chosen.mode}: {outcome.wrong}\n{text}\n", flush=True)
+                whose = f" --user {chosen.user}" if chosen.user else ""
+                print(f"{program.number} --mode {chosen.mode}{whose}: {outcome.wrong}\n{text}\n", flush=True)
     remove_segments(started)
     told = {"mode": chosen.mode, **counts, "seconds": round(time.monotonic() - began)}
     print(json.dumps(told), flush=True)
