@@ -46,10 +46,11 @@ class Round:
     modes: Sequence[str] = tuple(CACHED)
     waited: bool = False
     """Whether bytes waited in the cache after the kill."""
+    name: str = "data"
 
     @property
     def original(self) -> Path:
-        return self.directory / "data"
+        return self.directory / self.name
 
     def launch(self, mode: str, *steps: str) -> subprocess.Popen[bytes]:
         (home := self.directory / "home").mkdir(exist_ok=True)
@@ -113,6 +114,13 @@ class Round:
         (self.directory / "home").mkdir()
         lift(self.directory / "home/replicas.map", self.original, heads(END, *SEGMENT))
 
+    def rename(self) -> None:
+        """Another process gives the file another name, and its old one to another file."""
+        if self.original.exists():
+            before, self.name = self.original, "moved"
+            before.rename(self.original)
+            before.write_bytes(b"another file")
+
     def done(self, rank: int, steps: Sequence[str]) -> int:
         """How many steps a rank has certainly ended: it says so after each of some kinds."""
         path = self.directory / f"out.{rank}"
@@ -154,6 +162,8 @@ class Round:
         self.kill(self.launch(mode, *steps), self.choose.uniform(0, 0.4))
         journals = self.directory.glob("home/journals/cache-*/*.journal/*.journal")
         self.waited = any(len(read_journal(path).entries) for path in journals)
+        if self.choose.random() < 0.3:
+            self.rename()
         for _ in range(self.choose.choice([0, 0, 1, 2])):
             # What brings home is killed, too. It must not write: whoever reads only brings home.
             out = {rank: (self.directory / f"out.{rank}") for rank in range(RANKS)}
@@ -182,6 +192,9 @@ class Round:
         logs = (".cdt", ".times", ".loads")
         files = [path for path in self.directory.glob("cache/**/*") if path.is_file() and path.suffix not in logs]
         left = [*files, *self.directory.glob("home/journals/cache-*/*.journal/*.journal")]
+        before = self.directory / "data"
+        if before != self.original and before.read_bytes() != b"another file":
+            wrong = f"{wrong}; the file that has its old name got bytes"
         what = f"{wrong}; left {len(left)}" if wrong or left else ""
         return f"{how} {mode} {' '.join(steps)}: {what}" if what else ""
 

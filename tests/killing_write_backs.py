@@ -36,7 +36,9 @@ ROWS, PIECE, STRIDE, START, SIZE = 20, 96, 288, 200, 6200
 VERBS = {"sync": ("sync",), "daemon": ("daemon", "--once", "--idle-load", "1", "--idle-io", "1T")}
 HOWS = ("kill", "torn", "full")
 READERS = ("lease", "close", "original", "trace")
-FOLLOWERS = ("sync", *(f"read {how}" for how in READERS), "write lease", "write close", "again")
+OTHERS = ("rename", "rename original", "link", "replace")
+"""What another process does to the file; "rename original": then a program reads it under its new name."""
+FOLLOWERS = ("sync", *(f"read {how}" for how in READERS), "write lease", "write close", "again", *OTHERS)
 STEPS = 60
 
 
@@ -73,10 +75,11 @@ class Place:
     round: int = 0
     expected: bytes = b""
     stderr: str = ""
+    name: str = "data"
 
     @property
     def original(self) -> Path:
-        return self.directory / "data"
+        return self.directory / self.name
 
     @property
     def home(self) -> Path:
@@ -215,12 +218,36 @@ class Place:
             self.writes(how, ranks)
         elif kind == "again":
             self.write_back("sync", interrupt, ranks)
+        elif kind == "rename":
+            self.rename("moved")
+            if how:
+                self.reads(how, ranks)
+        elif kind == "link":
+            os.link(self.original, self.directory / "link")
+            (self.directory / "link").unlink()
+        elif kind == "replace":
+            self.replace()
+
+    def rename(self, name: str) -> None:
+        """Another process gives the file another name."""
+        before, self.name = self.original, name
+        before.rename(self.original)
+
+    def replace(self) -> None:
+        """Another process puts another file in its place for a while, which must get none of the bytes that wait."""
+        aside, other = self.directory / "aside", random.Random(self.round).randbytes(SIZE)
+        self.original.rename(aside)
+        self.original.write_bytes(other)
+        self.verb("sync", {"INTERRUPT_AT": "0"})
+        assert self.original.read_bytes() == other, "a file that was put in its place got its bytes"
+        aside.rename(self.original)
 
     def sync_completes(self) -> None:
         """The next sync completes it, whatever happened before."""
         code, said = self.verb("sync", {"INTERRUPT_AT": "0"})
         assert code == 0 and re.search("written back|Nothing to write back", said), f"sync: exit {code}: {said.strip()}"
         assert self.original.read_bytes() == self.expected, f"the file has {self.mixture(self.original)}"
+        self.rename("data")
 
 
 @dataclass
