@@ -115,10 +115,11 @@ class Round:
         lift(self.directory / "home/replicas.map", self.original, heads(END, *SEGMENT))
 
     def rename(self) -> None:
-        """Another process gives the file another name, and its old one to another file."""
+        """Another process gives the files other names, and the old name to another file."""
         if self.original.exists():
             before, self.name = self.original, "moved"
-            before.rename(self.original)
+            for path in self.directory.glob("*data"):
+                path.rename(path.with_name(path.name.replace("data", "moved")))
             before.write_bytes(b"another file")
 
     def done(self, rank: int, steps: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ one of the others. First there are ``a``, which has replicas for reading, and
     pdla VERB WORD...         sync, gc, status, rm
     rename link symlink unlink copy truncate change touch chmod remake replace turn twin NAME...
                               what another process does, which is not under pdla: methods of ``World``
+    clone NAME STEP...        the step, ``k`` being NAME in a copy of the file system, as a snapshot is one
     trap KIND                 what another user does in the directory of the caches, which all may write to
 
 tests/support/file_oracle.py says what is right: the bytes that would be there natively, an error that names the file
@@ -50,13 +51,13 @@ from tests.support.file_oracle import File, Image, Names, WrongError
 from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, remove_segments
 from tests.support.namespace_nodes import on_nodes
-from tests.support.small_file_systems import make_twin, two_file_systems
+from tests.support.small_file_systems import clone_of, make_twin, two_file_systems
 
 MODES = ("original", "close", "lease", *CACHED)
 PIECE, PIECES, COVERED = 96, 40, 30
 """Bytes of a piece, pieces of a file, and those of them that have a replica for writing."""
 NAMES = ("a", "b", "c", "bak", "f/x")
-TWIN, LINK = "t", "l"
+TWIN, CLONE, LINK = "t", "k", "l"
 LATER_S = 2.2
 """As long after a kill others change a file: within 2 s it cannot be told from what the program did."""
 PATIENCE_S = 60
@@ -205,6 +206,20 @@ class Writer:
             )
         )
 
+    def clone(self) -> None:
+        """The same file in a copy of the file system."""
+        choose, name = self.choose, self.choose.choice("aab")
+        how = choose.choice(["mode", "original"])
+        step = choose.choice(
+            [
+                f"mpi 1 {how} open:r:k {self.read()} close",
+                f"mpi 1 {how} open:u:k {self.write()} close",
+                f"mpi 1 {how} delete:k",
+                f"under {how} {choose.choice(['cat k', 'rm k'])}",
+            ]
+        )
+        self.lines.append(f"clone {name} {step}")
+
     def program(self, seed: int) -> Program:
         if self.choose.random() < 0.6:
             self.lines.append("copy -p a bak")
@@ -217,7 +232,7 @@ class Writer:
             if self.traps and self.choose.random() < 0.7:
                 self.lines.append(f"trap {self.choose.choice(['garbage', 'garbage', 'directories', 'links'])}")
             if self.choose.random() < 0.12:
-                self.twin()
+                self.choose.choice([self.twin, self.clone])()
             if self.choose.random() < 0.7:
                 self.look()
         return Program(seed, 2, tuple(self.lines))
@@ -264,6 +279,8 @@ class World:
     """Who the other process belongs to."""
     here: str = "d"
     """The name of the directory that the program works in."""
+    cloned: str = ""
+    """Of which file there is a copy in a copy of the file system."""
     names: Names = field(default_factory=Names)
     runs: int = 0
     killed_at: float = 0
@@ -277,6 +294,8 @@ class World:
         place, twins = (place / self.directory.name for place in self.tools.places)
         if name == TWIN:
             return twins / name
+        if name == CLONE:
+            return place.parents[1] / "clone" / self.directory.name / self.here / self.cloned
         return place / ("" if name.startswith("f/") else self.here) / name
 
     def make(self, seed: int) -> None:
@@ -320,7 +339,7 @@ class World:
     def check(self) -> None:
         """Names and files are as they should be, as far as bytes are home."""
         known: dict[tuple[int, int], File] = {}
-        for name in (*NAMES, TWIN, LINK):
+        for name in (*NAMES, TWIN, LINK, *([CLONE] if self.cloned else [])):
             path, file = self.path(name), self.names.find(name)
             if path.exists() != (file is not None) or path.is_symlink() != (name in self.names.links):
                 raise WrongError(f"{name} should {'' if file else 'not '}be there")
@@ -539,10 +558,10 @@ class World:
 
     def under(self, how: str, program: str, *words: str) -> None:
         """A program without MPI."""
-        names = [word for word in words if word in (*NAMES, TWIN, LINK)]
+        names = [word for word in words if word in (*NAMES, TWIN, CLONE, LINK)]
         file, to = self.names.find(names[0]), names[-1]
         target = self.names.find(to)
-        is_link = bool(set(names) & set(self.names.links)) and program != "cat"
+        is_link = bool(set(names) & set(self.names.links)) and program not in ("cat", "rm")
         if file is None or is_link or (len(names) > 1 and (file is target or (program == "ln" and target))):
             return
         paths = [str(self.path(word)) if word in names else word for word in words]
@@ -599,10 +618,23 @@ class World:
         self.runs += 1
         Run(self, int(ranks), self.mode if how == "mode" else how, steps).play()
 
+    def clone(self, name: str, *step: str) -> None:
+        """Take a step while there is a copy of the file system."""
+        if name not in self.names.files or os.geteuid() != 0:
+            return
+        with clone_of(self.tools.places[0]):
+            self.cloned = name
+            try:
+                self.appear(CLONE)
+                self.line(" ".join(step))
+            finally:
+                self.names.files.pop(CLONE, None)
+                self.cloned = ""
+
     def line(self, line: str) -> None:
         """Take a step of the program."""
         kind, *words = line.split()
-        if kind in ("mpi", "under", "pdla"):
+        if kind in ("mpi", "under", "pdla", "clone"):
             getattr(self, kind)(*words)
         else:
             self.operate(kind, *words)

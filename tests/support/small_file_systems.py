@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,17 +22,37 @@ def two_file_systems(directory: Path) -> Iterator[tuple[Path, Path]]:
 @contextmanager
 def _file_system(directory: Path, name: str) -> Iterator[Path]:
     place, image = directory / name, directory / f"{name}.img"
-    place.mkdir()
     with image.open("wb") as file:
         file.truncate(SIZE)
     try:
-        subprocess.run(
-            ["mkfs.ext4", "-q", "-O", "^has_journal", "-N", str(NUMBERS), image], check=True, capture_output=True
-        )
-        subprocess.run(["mount", "-o", "loop", image, place], check=True, capture_output=True)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-N", str(NUMBERS), image], check=True)
+        stack = ExitStack()
+        stack.enter_context(_mounted(image, place))
     except (OSError, subprocess.CalledProcessError):
         yield place
         return
+    with stack:
+        yield place
+
+
+@contextmanager
+def clone_of(place: Path) -> Iterator[Path]:
+    """Where a copy of the file system at ``place`` is, as a snapshot is one: with the same numbers, times and names.
+
+    Raises:
+        OSError, CalledProcessError: it cannot be had.
+    """
+    image, copy = (place.with_name(f"{name}.img") for name in (place.name, "clone"))
+    subprocess.run(["sync", "--file-system", place], check=True)
+    shutil.copyfile(image, copy)
+    with _mounted(copy, place.with_name("clone")) as clone:
+        yield clone
+
+
+@contextmanager
+def _mounted(image: Path, place: Path) -> Iterator[Path]:
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-o", "loop", image, place], check=True, capture_output=True)
     try:
         place.chmod(0o1777)
         yield place
