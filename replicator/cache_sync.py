@@ -108,7 +108,7 @@ class InCaches:
             numbers = np.unique(self._owners(self._gone)).tolist()
             said.append(
                 f"{_length(self._gone)} bytes are lost, unless {self._named(numbers)} of node "
-                f"{self._journals[numbers[0]].host} comes back as it was (pdla sync --changed discard drops them)"
+                f"{self._journals[numbers[0]].host} comes back as it was"
             )
         owners = self._owners(self._away)
         for host in sorted({self._journals[number].host for number in np.unique(owners).tolist()}):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import time
@@ -20,9 +19,6 @@ ORIGINAL = "original "
 # Kernels stamp files with a coarse clock: a write in the same tick as the previous one does not
 # change mtime and ctime.
 TICK_SECONDS = 0.05
-# struct statx of Linux: its mask, and the seconds and nanoseconds of the birth.
-_AT_EMPTY_PATH, _STATX_BTIME, _STATX_BYTES = 0x1000, 0x800, 256
-_STATX_FIELDS = ((0, 4), (0x50, 0x58), (0x58, 0x5C))
 COARSE_SECONDS = 1.0  # the resolution of file systems that store whole seconds
 # A server stamps by its own clock, which may be ahead of ours or behind it by so much.
 SKEW_SECONDS = 600.0
@@ -36,15 +32,6 @@ def identity_of(path: Path | str | int) -> Identity:
     """
     found = os.stat(path)  # noqa: PTH116 (a path of pathlib takes twice as long)
     return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def birth_of(descriptor: int) -> int:
-    """When an open file was made, in nanoseconds, because inode numbers are used again; 0 if nobody knows."""
-    found = (ctypes.c_uint8 * _STATX_BYTES)()
-    if ctypes.CDLL(None).statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
-        return 0
-    mask, seconds, nanoseconds = (int.from_bytes(bytes(found[at:end]), "little") for at, end in _STATX_FIELDS)
-    return seconds * 10**9 + nanoseconds if mask & _STATX_BTIME else 0
 
 
 def stable_identity(descriptor: int, path: Path) -> Identity:

@@ -25,47 +25,44 @@ import numpy as np
 from pdla.errors import FormatError
 from pdla.file_kinds import other_format
 from pdla.model import Identity, Int64Array
+from pdla.processes import this_boot
+from pdla.replicator.file_identity import RECORD as IDENTITY
+from pdla.replicator.file_identity import FileIdentity, read_identity
 
-MAGIC = b"PDLAJNL3"
+MAGIC = b"PDLAJNL4"
+OLDER_MAGIC = b"PDLAJNL3"
+"""Of version 0.2.0, whose journals name the original by its number and its birth only."""
 LOCK = "lock"
 SUFFIX = ".journal"
 UNFINISHED = ".new"
 """The name of a journal that is being made and has no entries yet."""
 HEADER_SIZE = 4096
-STATE = np.dtype(
-    [
-        ("sequence", "<u8"),
-        ("size", "<i8"),
-        ("mtime_ns", "<i8"),
-        ("ctime_ns", "<i8"),
-        ("stamp_ns", "<i8"),
-        ("busy", "<u8"),
-        ("overtaken", "<u4"),
-        ("checksum", "<u4"),
-    ]
-)
-HEADER = np.dtype(
-    [
-        ("magic", "S8"),
-        ("checksum", "<u4"),
-        ("rank", "<i4"),
-        ("boot", "S40"),
-        ("host", "S64"),
-        ("pid", "<i8"),
-        ("device", "<u8"),
-        ("inode", "<u8"),
-        ("birth_ns", "<i8"),
-        ("lease", "<u8"),
-        ("target", "S2048"),
-        ("cache", "S1024"),
-        ("count", "<u8"),
-        ("synced", "<u8"),
-        ("home", "<u8"),
-        ("states", STATE, 2),
-    ]
-)
+ATTRIBUTES = np.dtype([("mode", "<u4"), ("owner", "<u4"), ("group", "<u4"), ("links", "<u4")])
+_TIMES = [("sequence", "<u8"), ("size", "<i8"), ("mtime_ns", "<i8"), ("ctime_ns", "<i8")]
+_NOTES = [("stamp_ns", "<i8"), ("busy", "<u8"), ("overtaken", "<u4"), ("checksum", "<u4")]
+STATE = np.dtype([*_TIMES, ("attributes", ATTRIBUTES), *_NOTES])
+_OLDER_STATE = np.dtype([*_TIMES, *_NOTES])
+OWN_FILE = np.dtype([("inode", "<u8"), ("checksum", "<u8")])
+_PROCESS: list[Any] = [
+    ("magic", "S8"),
+    ("checksum", "<u4"),
+    ("rank", "<i4"),
+    ("boot", "S40"),
+    ("host", "S64"),
+    ("pid", "<i8"),
+]
+_PLACES: list[Any] = [
+    ("lease", "<u8"),
+    ("target", "S2048"),
+    ("cache", "S1024"),
+    ("count", "<u8"),
+    ("synced", "<u8"),
+    ("home", "<u8"),
+]
+HEADER = np.dtype([*_PROCESS, ("original", IDENTITY), *_PLACES, ("states", STATE, 2), ("cache_file", OWN_FILE)])
+_OLDER_ORIGINAL = [("device", "<u8"), ("inode", "<u8"), ("birth_ns", "<i8")]
+OLDER_HEADER = np.dtype([*_PROCESS, *_OLDER_ORIGINAL, *_PLACES, ("states", _OLDER_STATE, 2)])
 ENTRY = np.dtype([("place", "<u8"), ("start", "<i8"), ("stamp", "<u8"), ("seal", "<u8")])
-_CHECKED = slice(HEADER.fields["rank"][1], HEADER.fields["count"][1])  # type: ignore[index]
 
 
 @dataclass(frozen=True)
@@ -79,9 +76,11 @@ class Journal:
     entries. The first ``synced`` were durable. The others count only in the same ``boot`` of the
     node: what a killed process wrote stays, but not after a crash of the node. ``damaged`` is the
     number of unreadable entries after the first ``home``, ``count`` the number of all entries,
-    readable or not. The original was made at ``birth_ns`` (0: nobody knows). ``identity`` is the
-    original's when the process last finished with it. ``busy``: the process had not finished with
-    it, or not since ``stamp_ns``. ``overtaken``: the original may have newer bytes.
+    readable or not. ``file`` tells which file the original is; ``left`` is its state, and
+    ``attributes`` are its mode, owner, group and links (empty: not known), when the process last
+    finished with it. ``busy``: the process had not finished with it, or not since ``stamp_ns``.
+    ``overtaken``: the original may have newer bytes. ``cache_inode`` is the number of the cache
+    file (0: not known).
     """
 
     path: Path
@@ -97,8 +96,10 @@ class Journal:
     home: int
     synced: int
     damaged: int
-    birth_ns: int
-    identity: Identity
+    file: FileIdentity
+    left: Identity
+    attributes: tuple[int, ...]
+    cache_inode: int
     busy: bool
     stamp_ns: int
     overtaken: bool
@@ -107,6 +108,11 @@ class Journal:
     def waiting(self) -> Int64Array:
         """The entries that the original does not have."""
         return self.entries[self.home :]
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether a process of this node wrote it since the node was started."""
+        return self.boot == this_boot()
 
     @property
     def is_of_this_node(self) -> bool:
@@ -129,12 +135,13 @@ def read_journal(path: Path) -> Journal:
         image = path.read_bytes()
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
-    if why := other_format(image, MAGIC):
+    older = image.startswith(OLDER_MAGIC)
+    if not older and (why := other_format(image, MAGIC)):
         raise FormatError(f"{path} cannot be read as a journal: {why}")
     if len(image) < HEADER_SIZE:
         raise FormatError(f"{path} is a damaged journal: it has no whole header")
-    header = np.frombuffer(image, dtype=HEADER, count=1)[0]
-    if header["checksum"] != google_crc32c.value(image[_CHECKED]):
+    header = _header(image)
+    if header["checksum"] != google_crc32c.value(image[_place(header, "rank") : _place(header, "count")]):
         raise FormatError(f"{path} is a damaged journal: the checksum of its header is wrong")
     count, synced, home = (_number(path, header, name) for name in ("count", "synced", "home"))
     if count > (len(image) - HEADER_SIZE) // ENTRY.itemsize or synced > count:
@@ -143,6 +150,7 @@ def read_journal(path: Path) -> Journal:
     entries, whole = _entries(rows)
     cache = _text(header["cache"])
     state = _state(path, header)
+    file = _older_identity(header) if older else read_identity(header["original"])
     return Journal(
         path=path,
         target=Path(os.fsdecode(_text(header["target"]))),
@@ -157,15 +165,37 @@ def read_journal(path: Path) -> Journal:
         home=int(whole[:home].sum()),
         synced=int(whole[:synced].sum()),
         damaged=int((~whole[home:]).sum()),
-        birth_ns=int(header["birth_ns"]),
-        identity=Identity(
-            *(int(header[name]) for name in ("device", "inode")),
-            *(int(state[name]) for name in ("size", "mtime_ns", "ctime_ns")),
-        ),
+        file=file,
+        left=Identity(file.device, file.inode, *(int(state[name]) for name in ("size", "mtime_ns", "ctime_ns"))),
+        attributes=() if older or not state["attributes"]["mode"] else tuple(map(int, state["attributes"])),
+        cache_inode=0 if older else _cache_inode(header),
         busy=bool(state["busy"]),
         stamp_ns=int(state["stamp_ns"]),
         overtaken=bool(state["overtaken"]),
     )
+
+
+def _header(image: bytes) -> np.void:
+    """The header, by its format; its names are the same but for those of the original."""
+    found: np.void = np.frombuffer(image, dtype=OLDER_HEADER if image.startswith(OLDER_MAGIC) else HEADER, count=1)[0]
+    return found
+
+
+def _place(header: np.void, name: str) -> int:
+    """Where a member is in the header."""
+    assert header.dtype.fields is not None
+    place: int = header.dtype.fields[name][1]
+    return place
+
+
+def _older_identity(header: np.void) -> FileIdentity:
+    device, inode, birth_ns = (int(header[name]) for name, _ in _OLDER_ORIGINAL)
+    return FileIdentity(device, inode, birth_ns)
+
+
+def _cache_inode(header: np.void) -> int:
+    inode, checksum = (int(value) for value in header["cache_file"])
+    return inode if checksum == google_crc32c.extend(int(header["checksum"]), struct.pack("<Q", inode)) else 0
 
 
 def _text(field: bytes) -> bytes:
@@ -183,8 +213,7 @@ def _number(path: Path, header: np.void, name: str) -> int:
 
 def _sealed(header: np.void, name: str, number: int) -> int:
     """The word of a number."""
-    place = HEADER.fields[name][1]  # type: ignore[index]
-    seal: int = google_crc32c.extend(int(header["checksum"]), struct.pack("<QQ", number, place))
+    seal: int = google_crc32c.extend(int(header["checksum"]), struct.pack("<QQ", number, _place(header, name)))
     return seal << 32 | number
 
 
@@ -197,10 +226,10 @@ def set_home(path: Path, number: int) -> None:
         OSError: the journal cannot be written.
     """
     with path.open("r+b") as file:
-        header = np.frombuffer(file.read(HEADER_SIZE), dtype=HEADER, count=1)[0]
+        header = _header(file.read(HEADER_SIZE))
         if int(header["home"]) & 0xFFFFFFFF == number:
             return
-        file.seek(HEADER.fields["home"][1])  # type: ignore[index]
+        file.seek(_place(header, "home"))
         file.write(struct.pack("<Q", _sealed(header, "home", number)))
         file.flush()
         os.fsync(file.fileno())
@@ -208,7 +237,7 @@ def set_home(path: Path, number: int) -> None:
 
 def _state(path: Path, header: np.void) -> np.void:
     """The valid state with the higher sequence number."""
-    checked = STATE.itemsize - 4
+    checked = header["states"].dtype.itemsize - 4
     valid = [
         state
         for state in header["states"]
@@ -268,17 +297,30 @@ def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
 
     ``who`` is the name that others see while they wait.
     """
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # RATIONALE: a lock of the open file, as the library takes. Other locks vanish when any
-    # descriptor is closed, or do not see locks of the same process.
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor, alone = _open_lock(directory)
     try:
-        if _try_lock(descriptor, fcntl.F_WRLCK, 3):
+        if alone:
             _sign(descriptor, who)
             yield ""
         else:
             yield _user(descriptor, alone=not _try_lock(descriptor, fcntl.F_RDLCK, 1))
     finally:
+        os.close(descriptor)
+
+
+def _open_lock(directory: Path) -> tuple[int, bool]:
+    """The descriptor of the lock file of a directory of journals, and whether it is locked alone."""
+    while True:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # RATIONALE: a lock of the open file, as the library takes. Other locks vanish when any
+        # descriptor is closed, or do not see locks of the same process.
+        try:
+            descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue  # others remove directories without journals
+        alone = _try_lock(descriptor, fcntl.F_WRLCK, 3)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, alone
         os.close(descriptor)
 
 

@@ -7,11 +7,9 @@ follows, too.
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -22,10 +20,13 @@ from pdla.errors import BusyError, FormatError
 from pdla.model import Identity
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.cache_sync import InCaches
-from pdla.replicator.identity import birth_of, identity_of, leased
+from pdla.replicator.file_identity import Which, compare, identify
+from pdla.replicator.identity import identity_of, leased
 from pdla.replicator.intent import NAME as INTENT
 from pdla.replicator.intent import HeldIntent, Intent, read_intent
+from pdla.replicator.journal_places import forget, notes_of, remove_needless
 from pdla.replicator.journals import UNFINISHED, Journal, locked, nodes_in, paths_in, read_journal, set_home
+from pdla.replicator.lost_files import Verdict, look_for
 from pdla.replicator.mapfile import fold
 from pdla.replicator.replica_sync import InReplicas
 from pdla.replicator.reservations import remove_cache
@@ -38,8 +39,6 @@ Progress = Callable[[str, int, int], None]
 
 STAMP_SLACK_NS = 2_000_000_000
 """The file system's time of a killed program's write is at most this much later than the program's own note of it."""
-MOST_LOOKED_AT = 100_000
-"""Files to look at, at most, in order to find one that was moved."""
 
 
 class Waiting(Protocol):
@@ -114,12 +113,14 @@ def write_back(
     """
     map_path = map_path or config.map_path()
     found = []
+    notes = notes_of(map_path.parent / config.JOURNALS)
     for directory in directories_in(map_path):
         if only is not None and not _concerns(directory, only):
             continue
         with locked(directory, who) as busy:
-            done = _running(directory, busy) if busy else _sync_directory(catalog, directory, conflict, progress)
-        found += [done] if done else []
+            found += _running(directory, busy) if busy else _sync_directory(catalog, directory, conflict, progress)
+            if not busy:
+                remove_needless(directory, notes.get(directory.name, ()))
     if found:
         fold(catalog, map_path)
     return found
@@ -145,51 +146,98 @@ def _read(directory: Path) -> tuple[list[Journal], list[str]]:
 def _concerns(directory: Path, path: Path) -> bool:
     """Whether journals are of the file at ``path``."""
     journals, _ = _read(directory)
+    return any(one.target == path or _which(one, path) is Which.THIS for one in journals)
+
+
+def _which(journal: Journal, path: Path) -> Which:
+    """Whether the file at ``path`` is the original of a journal."""
     try:
-        found = path.stat()
+        found = identify(path)
     except OSError:
-        return any(journal.target == path for journal in journals)
-    here = found.st_dev, found.st_ino
-    return any(one.target == path or (one.identity.device, one.identity.inode) == here for one in journals)
+        return Which.OTHER
+    return compare(journal.file, journal.target, found, path, this_boot=journal.is_of_this_boot)
 
 
-def _running(directory: Path, who: str) -> WriteBackResult | None:
+def _running(directory: Path, who: str) -> list[WriteBackResult]:
     journals = [journal for journal in _read(directory)[0] if len(journal.waiting)]
-    if not journals:
-        return None
-    return WriteBackResult(journals[0].target, problem=who, busy=True)
+    return [WriteBackResult(journals[0].target, problem=who, busy=True)] if journals else []
 
 
 def _sync_directory(
     catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None
-) -> WriteBackResult | None:
+) -> list[WriteBackResult]:
+    _end_removal(directory)
     journals, problems = _read(directory)
-    telling = [journal for journal in journals if len(journal.waiting) + journal.damaged]
-    named = (telling or journals)[0].target if journals else directory
-    if (not telling and not problems) or _is_done(directory):
+    telling = [journal for journal in journals if _tells(journal)]
+    if problems:
+        waiting = _waiting(catalog, directory, journals)
+        named = (telling or journals)[0].target if journals else directory
+        if conflict != "discard":
+            return [WriteBackResult(named, problem=f"{'; '.join(problems)}: {_said(waiting)}")]
         _remove(directory, journals)
-        return None
-    waiting = _waiting(catalog, directory, journals)
-    path = _found(telling[0]) if telling else None
-    if problems or path is None:
-        if conflict == "discard":
-            _remove(directory, journals)
-            return WriteBackResult(named, dropped=waiting.size + waiting.beyond)
-        why = "; ".join(problems) or "the file no longer exists"
-        return WriteBackResult(named, problem=f"{why}: {_said(waiting)} (pdla sync --changed discard drops them)")
-    try:
-        row = _write_back_file(catalog, directory, path, journals, waiting, conflict, progress)
-    except (OSError, BusyError, FormatError) as error:
-        return WriteBackResult(path, problem=f"{error}: {_said(waiting)}")
-    return replace(row, moved_from=None if path == named else named)
+        for path in paths_in(directory):
+            path.unlink(missing_ok=True)
+        return [WriteBackResult(named, dropped=waiting.size + waiting.beyond)]
+    found = []
+    # RATIONALE: an interrupted write-back of another file may be ended only while its intent is there.
+    for group in _by_file(journals, _inode_of_intent(directory)):
+        row = _sync_file(catalog, directory, group, conflict, progress)
+        found += [row] if row else []
+    if not journals:
+        _remove(directory, [])
+    return found
 
 
-def _is_done(directory: Path) -> bool:
-    """Whether only the removal of the journals was interrupted."""
+def _tells(journal: Journal) -> bool:
+    return bool(len(journal.waiting) + journal.damaged)
+
+
+def _inode_of_intent(directory: Path) -> int | None:
+    """The number of the file that a write-back has not finished; None: there is none, or the intent is damaged."""
     with suppress(FormatError):
         intent = read_intent(directory)
-        return intent is not None and intent.done
-    return False
+        return None if intent is None else intent.identity.inode
+    return None
+
+
+def _by_file(journals: Sequence[Journal], first: int | None) -> list[list[Journal]]:
+    """The journals of each file; those of the file with the number ``first`` first."""
+    groups: dict[tuple[object, ...], list[Journal]] = {}
+    for journal in journals:
+        file = journal.file
+        told = (file.birth_ns, file.handle) if file.birth_ns or file.handle else (file.device,)
+        groups.setdefault((file.inode, *told), []).append(journal)
+    return sorted(groups.values(), key=lambda group: group[0].file.inode != first)
+
+
+def _sync_file(
+    catalog: Catalog, directory: Path, journals: list[Journal], conflict: Conflict, progress: Progress | None
+) -> WriteBackResult | None:
+    telling = [journal for journal in journals if _tells(journal)]
+    if not telling:
+        _remove(directory, journals)
+        return None
+    named = telling[0].target
+    waiting = _waiting(catalog, directory, journals)
+    place = look_for(telling)
+    if place.path is None and (place.verdict is Verdict.GONE or conflict == "discard"):
+        _remove(directory, journals)
+        return WriteBackResult(named, dropped=waiting.size + waiting.beyond)
+    if place.path is None:
+        return WriteBackResult(named, problem=f"{place.why}: {_said(waiting)}")
+    try:
+        row = _write_back_file(catalog, directory, place.path, journals, waiting, conflict, progress)
+    except (OSError, BusyError, FormatError) as error:
+        return WriteBackResult(place.path, problem=f"{error}: {_said(waiting)}")
+    return replace(row, moved_from=None if place.path == named else named)
+
+
+def _end_removal(directory: Path) -> None:
+    """Remove the journals whose removal was interrupted: the original has their bytes."""
+    with suppress(FormatError):
+        intent = read_intent(directory)
+        if intent is not None and intent.done:
+            _remove(directory, [one for one in _read(directory)[0] if one.file.inode == intent.identity.inode])
 
 
 def _waiting(catalog: Catalog, directory: Path, journals: Sequence[Journal]) -> Waiting:
@@ -214,16 +262,18 @@ def _write_back_file(
     """Write back what can be, unless somebody else changed the original; then remove the journals."""
     with ExitStack() as stack:
         target = stack.enter_context(_opened(path))
+        if any(_is_other(journal, target, path) for journal in journals):
+            return WriteBackResult(path, problem=f"another file has got its name: {_said(waiting)}")
         identity = identity_of(target)
         stack.enter_context(leased(catalog, target, path))
         changed = ""
         if conflict != "overwrite":
-            changed = _changed(journals, read_intent(directory), identity, birth_of(target))
+            changed = _changed(journals, read_intent(directory), identity, path, _attributes(target))
         if changed and conflict == "discard":
             _remove(directory, journals)
             return WriteBackResult(path, dropped=waiting.size + waiting.beyond)
         if changed:
-            advice = "pdla sync --changed overwrite or discard decides"
+            advice = "pdla sync --changed overwrite replaces the change, --changed discard drops the bytes that wait"
             return WriteBackResult(path, problem=f"{changed}: {_said(waiting)} ({advice})")
         kept = {} if conflict == "discard" else waiting.kept
         intent = HeldIntent(directory, identity)
@@ -265,37 +315,6 @@ def _copy(
         intent.stop(identity_of(target))
 
 
-def _found(journal: Journal) -> Path | None:
-    """The original of a journal under its present name; None if it exists under no name."""
-    path, inode = journal.target, journal.identity.inode
-    with suppress(OSError):
-        if path.stat().st_ino == inode:
-            return path
-    with suppress(OSError):
-        device = path.parent.stat().st_dev
-        for found in islice(_below(path.parent), MOST_LOOKED_AT):
-            if found.inode() == inode and found.stat(follow_symlinks=False).st_dev == device:
-                return Path(found.path)
-    return path if path.exists() else None
-
-
-def _below(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """The files in a directory, then those in the directories below it, then those in its parent directory."""
-    waiting = deque([directory])
-    seen = set()
-    while waiting:
-        here = waiting.popleft()
-        seen.add(here)
-        with suppress(OSError), os.scandir(here) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    yield entry
-                elif entry.is_dir(follow_symlinks=False) and Path(entry.path) not in seen:
-                    waiting.append(Path(entry.path))
-        if not waiting and directory.parent not in seen:
-            waiting.append(directory.parent)
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -320,7 +339,9 @@ def _remove(directory: Path, journals: Sequence[Journal], kept: Mapping[Path, in
     for path, cache in caches.items():
         if path not in kept:
             remove_cache(cache)
-    for path in (*paths_in(directory), *paths_in(directory, UNFINISHED)):
+    mine = {journal.path for journal in journals}
+    all_mine = mine.issuperset(paths_in(directory))
+    for path in (*mine, *(paths_in(directory, UNFINISHED) if all_mine else ())):
         if path not in kept:
             path.unlink(missing_ok=True)
     for node in nodes_in(directory):
@@ -331,32 +352,59 @@ def _remove(directory: Path, journals: Sequence[Journal], kept: Mapping[Path, in
     # RATIONALE: if the intent went first, the remaining journals would take the write-back for
     # somebody else's change.
     sync_directory(directory)
+    inodes = {journal.file.inode for journal in journals}
     if not kept:
+        _remove_intent(directory, inodes, all_mine)
+        for inode in inodes:
+            forget(directory, inode)
+
+
+def _remove_intent(directory: Path, inodes: Collection[int], alone: bool) -> None:
+    """Remove the intent, unless it is of another file that has journals."""
+    if alone or _inode_of_intent(directory) in inodes:
         (directory / INTENT).unlink(missing_ok=True)
 
 
-def _changed(journals: Sequence[Journal], intent: Intent | None, now: Identity, birth_ns: int) -> str:
+def _attributes(descriptor: int) -> tuple[int, ...]:
+    found = os.fstat(descriptor)
+    return found.st_mode, found.st_uid, found.st_gid, found.st_nlink
+
+
+def _changed(
+    journals: Sequence[Journal], intent: Intent | None, now: Identity, path: Path, attributes: tuple[int, ...]
+) -> str:
     """What somebody else did to the original since the program left it; empty if nothing."""
-    known = [one for one in journals if _is_of(one, now, birth_ns)]
-    if any(len(one.entries) + one.damaged and not _is_of(one, now, birth_ns) for one in journals):
-        return "another file has its name now"
     if any(journal.overtaken for journal in journals):
         return "it may have newer bytes, from a run whose write-back failed"
-    left = [journal.identity for journal in known if not journal.busy]
     # A process that was killed while it wrote to the original could not note how it left the file.
-    busy = [journal.stamp_ns for journal in known if journal.busy]
+    busy = [journal.stamp_ns for journal in journals if journal.busy]
+    as_left = any(_is_as_left(one, now, path, attributes) for one in journals if not one.busy)
     if intent is not None and intent.identity.inode == now.inode:
-        left += [] if intent.busy else [intent.identity]
+        as_left = as_left or (not intent.busy and _state(intent.identity) == _state(now))
         busy += [intent.until_ns] if intent.busy else []
-    # RATIONALE: the ctime does not count. A chmod or a new link changes it, too; a write also
-    # changes the mtime.
-    if any((now.size, now.mtime_ns) == (one.size, one.mtime_ns) for one in left):
+    if as_left:
         return ""
     if busy and max(now.mtime_ns, now.ctime_ns) <= max(busy) + STAMP_SLACK_NS:
         return ""
     return "somebody else has changed it since"
 
 
-def _is_of(journal: Journal, now: Identity, birth_ns: int) -> bool:
-    born_with_it = 0 in (journal.birth_ns, birth_ns) or journal.birth_ns == birth_ns
-    return journal.identity.inode == now.inode and born_with_it
+def _state(identity: Identity) -> tuple[int, int, int]:
+    return identity.size, identity.mtime_ns, identity.ctime_ns
+
+
+def _is_as_left(journal: Journal, now: Identity, path: Path, attributes: tuple[int, ...]) -> bool:
+    """Whether the original is as the process left it.
+
+    RATIONALE: a write changes the mtime, but whoever restores a backup may put it back, and changes
+    the ctime. So do a chmod, a chown, a new link and a new name, which can be told.
+    """
+    if (now.size, now.mtime_ns) != (journal.left.size, journal.left.mtime_ns):
+        return False
+    told = path != journal.target or (journal.attributes not in ((), attributes))
+    return told or now.ctime_ns == journal.left.ctime_ns
+
+
+def _is_other(journal: Journal, descriptor: int, path: Path) -> bool:
+    found = identify(descriptor)
+    return compare(journal.file, journal.target, found, path, this_boot=journal.is_of_this_boot) is not Which.THIS

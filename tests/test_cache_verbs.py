@@ -90,7 +90,7 @@ class Place:
 
     def is_clean(self) -> bool:
         """Whether nothing of pdla's is left."""
-        return not list(self.device.iterdir()) and {path.name for path in self.noted.iterdir()} <= {"lock"}
+        return not list(self.device.iterdir()) and not self.noted.exists()
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_h47_nothing_is_written_while_a_journal_cannot_be_read(place: Place) -> 
     place.journals[1].path.write_bytes(b"PDLAJNL3" + bytes(5000))
     row = place.sync()
     assert "is a damaged journal" in row.problem
-    assert "bytes wait in cache files (pdla sync --changed discard drops them)" in row.problem
+    assert row.problem.endswith("bytes wait in cache files")
     assert place.original.read_bytes() == bytes(SIZE)
     assert place.sync(conflict="discard").dropped > 0
     assert place.original.read_bytes() == bytes(SIZE)

@@ -31,7 +31,17 @@ SOURCES = {
     "map": [STUB / f"{name}.c" for name in ("mapfile", "locate", "crc32c")],
     "journal": [
         STUB / f"{name}.c"
-        for name in ("stale_journals", "intent", "journal", "locks", "node_directory", "reservations", "crc32c")
+        for name in (
+            "stale_journals",
+            "older_journals",
+            "file_identity",
+            "intent",
+            "journal",
+            "locks",
+            "node_directory",
+            "reservations",
+            "crc32c",
+        )
     ],
     "log": [DECODER / "decode.c"],
 }

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pdla.collectors import rawlog, windows
-from pdla.replicator import intent, journals, mapfile
+from pdla.replicator import file_identity, intent, journals, mapfile
 from pdla.simulator import caching, core
 from tests.support.mpi import REPOSITORY
 
@@ -31,7 +31,10 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "journal_header": journals.HEADER,
         "journal_state": journals.STATE,
         "journal_entry": journals.ENTRY,
+        "file_attributes": journals.ATTRIBUTES,
+        "own_file": journals.OWN_FILE,
     },
+    "replicator/stub/file_identity.h": {"file_identity": file_identity.RECORD},
     "replicator/stub/intent.h": {"intent": intent.RECORD},
     "collectors/shim/rawlog.h": {
         "rawlog_header": rawlog.HEADER,

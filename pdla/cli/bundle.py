@@ -168,5 +168,5 @@ def _journals() -> list[dict[str, Any]]:
                 answer.append({**about, "damaged": True})
                 continue
             kept = {name: getattr(journal, name) for name in KEPT}
-            answer.append({**about, **kept, "cached": journal.cache is not None, "inode": journal.identity.inode})
+            answer.append({**about, **kept, "cached": journal.cache is not None, "inode": journal.file.inode})
     return answer

@@ -19,7 +19,8 @@ from pathlib import Path
 from pdla.errors import PdlaError
 from pdla.mounts import Mount, mount_of
 from pdla.replicator.backends.base import PATIENCE, responds
-from pdla.replicator.identity import COARSE_SECONDS, TICK_SECONDS, birth_of
+from pdla.replicator.file_identity import identify
+from pdla.replicator.identity import COARSE_SECONDS, TICK_SECONDS
 from pdla.units import KiB, MiB, format_bytes, format_seconds
 
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "pvfs2", "wekafs", "afs", "9p", "fuse")
@@ -226,7 +227,7 @@ def _times(file: Path) -> Fact:
             return Fact(
                 name, "a time that is set back does not show", "only pdla verify finds a change that hides itself so"
             )
-        born = "time of birth" if birth_of(opened.fileno()) else "no time of birth"
+        born = "time of birth" if identify(opened.fileno()).birth_ns else "no time of birth"
     found = f"steps of {format_seconds(tick)}, {born}"
     coarse = tick > TICK_SECONDS and not 0.9 * COARSE_SECONDS < tick < 1.1 * COARSE_SECONDS
     return Fact(name, found, f"a change within {format_seconds(tick)} of a copy may stay unseen" if coarse else "")

@@ -22,13 +22,18 @@ static int mpich_amode(int amode)
     return translated;
 }
 
-void resolve_path(const char *name, char resolved[PATH_MAX])
+/* The name without the prefix of a file system, such as "ufs:". */
+static const char *without_prefix(const char *name)
 {
     struct stat status;
     size_t prefix = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789");
+    return prefix > 1 && name[prefix] == ':' && stat(name, &status) != 0 ? name + prefix + 1 : name;
+}
+
+void resolve_path(const char *name, char resolved[PATH_MAX])
+{
     char directory[PATH_MAX];
-    if (prefix > 1 && name[prefix] == ':' && stat(name, &status) != 0)
-        name += prefix + 1;
+    name = without_prefix(name);
     if (realpath(name, resolved))
         return;
     if (*name == '/' || !getcwd(directory, sizeof directory))
@@ -240,13 +245,12 @@ EXPORT int MPI_File_delete(const char *name, mpi_handle info)
     if (!enter())
         return leave(real(name, info));
     struct file_call deleted = {.number = CALL_File_delete, .start = ticks_at_begin()};
-    uint64_t note = 0;
+    void *note = NULL;
     char path[PATH_MAX];
     resolve_path(name ? name : "", path);
-    INTERCEPT(deleting, (path, &note));
+    INTERCEPT(deleting, (without_prefix(name ? name : ""), &note));
     deleted.rc = real(name, info);
-    if (deleted.rc == 0)
-        INTERCEPT(deleted, (path, note));
+    INTERCEPT(deleted, (note, deleted.rc == 0));
     OBSERVE(deleted, (path, &deleted));
     return leave(deleted.rc);
 }

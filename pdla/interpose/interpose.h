@@ -208,9 +208,10 @@ struct interceptor {
     int (*sync)(struct file_handle *);
     /* Before a call that depends on the size of the file, by one rank or by all of them `together`. */
     int (*before_size)(struct file_handle *, bool together);
-    /* Before MPI_File_delete, and after it if it deleted the file at `path`. */
-    void (*deleting)(const char *path, uint64_t *note);
-    void (*deleted)(const char *path, uint64_t note);
+    /* Before and after MPI_File_delete of `name`, which is without a prefix and may be a symbolic link. Both have the
+     * same note, NULL at first. */
+    void (*deleting)(const char *name, void **note);
+    void (*deleted)(void *note, bool done);
     /* Before MPI or a session ends, and when the process is `over`: files may still be open. Makes
      * no MPI call. */
     void (*ending)(bool over);

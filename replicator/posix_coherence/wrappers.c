@@ -85,18 +85,16 @@ OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FIL
 
 /* ---- deleting ---------------------------------------------------------------------------------------------------- */
 
-#define DELETE(name, directory, path, parameters, arguments)  \
-    EXPORT int name parameters                                \
-    {                                                         \
-        static int(*real) parameters;                         \
-        uint64_t inode = 0;                                   \
-        NEXT(real, #name, -1)                                 \
-        if (pdla_coherence_deleting)                          \
-            pdla_coherence_deleting(directory, path, &inode); \
-        int result = real arguments;                          \
-        if (result == 0 && inode != 0)                        \
-            pdla_coherence_deleted(path, inode);              \
-        return result;                                        \
+#define DELETE(name, directory, path, parameters, arguments)                                                    \
+    EXPORT int name parameters                                                                                  \
+    {                                                                                                           \
+        static int(*real) parameters;                                                                           \
+        NEXT(real, #name, -1)                                                                                   \
+        struct deletion *deletion = pdla_coherence_deleting ? pdla_coherence_deleting(directory, path) : NULL; \
+        int result = real arguments;                                                                            \
+        if (deletion)                                                                                           \
+            pdla_coherence_deleted(deletion, result == 0);                                                      \
+        return result;                                                                                          \
     }
 DELETE(unlink, AT_FDCWD, path, (const char *path), (path))
 DELETE(unlinkat, at, path, (int at, const char *path, int flags), (at, path, flags))
@@ -104,8 +102,7 @@ DELETE(remove, AT_FDCWD, path, (const char *path), (path))
 /* The file that had the new name is deleted. */
 DELETE(rename, AT_FDCWD, other, (const char *path, const char *other), (path, other))
 DELETE(renameat, to, other, (int at, const char *path, int to, const char *other), (at, path, to, other))
-DELETE(renameat2, to, (flags & RENAME_EXCHANGE ? NULL : other),
-       (int at, const char *path, int to, const char *other, unsigned flags), (at, path, to, other, flags))
+DELETE(renameat2, to, other, (int at, const char *path, int to, const char *other, unsigned flags), (at, path, to, other, flags))
 
 /* ---- examining --------------------------------------------------------------------------------------------------- */
 

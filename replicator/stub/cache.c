@@ -61,8 +61,9 @@ static struct cache_marks *marks_of(const struct cache *cache)
     return __atomic_load_n(&cache->marks, __ATOMIC_ACQUIRE);
 }
 
-struct cache *cache_open(const struct journal *journal, const struct cache_hints *hints, int *error)
+struct cache *cache_open(struct journal *journal, const struct cache_hints *hints, int *error)
 {
+    struct stat found;
     struct cache *cache = calloc(1, sizeof *cache);
     *error = ENOMEM;
     if (cache == NULL)
@@ -73,9 +74,13 @@ struct cache *cache_open(const struct journal *journal, const struct cache_hints
     cache->coherent = hints->coherent;
     cache->fd = policy_judges(hints->policy) ? reservations_open(cache->path)
         : open(cache->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    *error = cache->fd >= 0 ? 0 : errno;
-    if (cache->fd >= 0)
+    *error = cache->fd >= 0 && fstat(cache->fd, &found) == 0 ? 0 : errno;
+    if (*error == 0) {
+        journal_set_cache(journal, found.st_ino);
         return cache;
+    }
+    if (cache->fd >= 0)
+        close(cache->fd);
     free(cache);
     return NULL;
 }

@@ -16,7 +16,7 @@ struct cache;
 
 /* The cache of an open file whose journal names its cache file, which is made here. *error: an
  * errno, if the result is NULL. */
-struct cache *cache_open(const struct journal *, const struct cache_hints *, int *error);
+struct cache *cache_open(struct journal *, const struct cache_hints *, int *error);
 /* Once the peers of the writer are known, which share the space: how many bytes it may hold. False:
  * out of memory. */
 bool cache_begin(struct writer *, const struct cache_hints *);

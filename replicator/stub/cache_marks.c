@@ -21,6 +21,11 @@ struct cache_marks {
     uint64_t until[FILES]; /* ... for which nobody has to wait when so many entries are home */
 };
 
+static bool path_of(const char *journals, int number, char path[4096])
+{
+    return snprintf(path, 4096, "%s/marks.%d", journals, number) < 4096;
+}
+
 struct cache_marks *cache_marks_open(const char *journals)
 {
     struct cache_marks *marks = calloc(1, sizeof *marks);
@@ -28,7 +33,7 @@ struct cache_marks *cache_marks_open(const char *journals)
     bool made = marks != NULL;
     for (int i = 0; marks != NULL && i < FILES; i++) {
         marks->fd[i] = -1;
-        if (snprintf(path, sizeof path, "%s/marks.%d", journals, i) < (int)sizeof path)
+        if (path_of(journals, i, path))
             marks->fd[i] = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         made = made && marks->fd[i] >= 0;
     }
@@ -47,6 +52,14 @@ void cache_marks_close(struct cache_marks *marks)
     if (marks != NULL)
         pthread_mutex_destroy(&marks->lock);
     free(marks);
+}
+
+void cache_marks_remove(const char *journals)
+{
+    char path[4096];
+    for (int i = 0; i < FILES; i++)
+        if (path_of(journals, i, path))
+            unlink(path);
 }
 
 bool cache_mark(struct cache_marks *marks, int64_t low, int64_t high)

@@ -15,6 +15,8 @@ struct cache_marks;
 /* Of the journals in a directory. NULL: the files cannot be made, or memory is used up. */
 struct cache_marks *cache_marks_open(const char *journals);
 void cache_marks_close(struct cache_marks *);
+/* Removes their files. Nobody has them open. */
+void cache_marks_remove(const char *journals);
 /* Before bytes in [low, high) are written to the cache. False: they cannot be marked. */
 bool cache_mark(struct cache_marks *, int64_t low, int64_t high);
 /* The journal lists what was marked: it has `count` entries. */

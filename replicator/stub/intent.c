@@ -43,6 +43,12 @@ bool intent_covers(const struct intent *intent, int64_t size, int64_t mtime_ns)
                                        : intent->size == size && intent->mtime_ns == mtime_ns;
 }
 
+bool intent_left_as(const struct intent *intent, const struct original_state *original)
+{
+    return intent->size == original->size && intent->mtime_ns == original->mtime_ns
+        && intent->ctime_ns == original->ctime_ns;
+}
+
 /* RATIONALE: any of several ranks may replace the file. Their intents differ only in their times. They write to files
  * of their own: on two nodes or in two containers their process numbers may be equal. */
 static int put(const char *directory, struct intent *intent)
@@ -75,7 +81,7 @@ static void note(struct intent *intent, const struct original_state *original)
 struct intent intent_now(const struct original_state *original)
 {
     struct intent intent = {
-        .busy = INTENT_BUSY, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
+        .busy = INTENT_BUSY, .inode = original->file.inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
     memcpy(intent.magic, INTENT_MAGIC, sizeof intent.magic);
     gethostname(intent.host, sizeof intent.host - 1);
     note(&intent, original);

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,19 +93,40 @@ static int64_t statx_ns(struct statx_timestamp time)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+static struct file_attributes attributes_of(const struct statx *found)
+{
+    return (struct file_attributes){found->stx_mode, found->stx_uid, found->stx_gid, found->stx_nlink};
+}
+
 bool original_examine(int fd, const char *path, struct original_state *sight)
 {
     struct statx found;
-    int at = fd < 0 ? AT_FDCWD : fd, flags = fd < 0 ? 0 : AT_EMPTY_PATH;
-    if (statx(at, fd < 0 ? path : "", flags, STATX_BASIC_STATS | STATX_BTIME, &found) != 0)
+    struct file_identity file;
+    if (!file_identify(fd, path, &file, &found))
         return false;
-    *sight = (struct original_state){.device = makedev(found.stx_dev_major, found.stx_dev_minor),
-                                     .inode = found.stx_ino,
+    *sight = (struct original_state){.file = file,
                                      .size = (int64_t)found.stx_size,
                                      .mtime_ns = statx_ns(found.stx_mtime),
                                      .ctime_ns = statx_ns(found.stx_ctime),
-                                     .birth_ns = found.stx_mask & STATX_BTIME ? statx_ns(found.stx_btime) : 0};
+                                     .attributes = attributes_of(&found),
+                                     .path = path};
     return true;
+}
+
+enum which_file journal_is_of(const struct journal_header *header, const struct original_state *original)
+{
+    const struct noted_file noted = {&header->original, header->target, journal_is_of_this_boot(header)};
+    return original == NULL ? FILE_OTHER : file_compare(&noted, &original->file, original->path);
+}
+
+bool journal_left_as(const struct journal_header *header, const struct journal_state *state,
+                     const struct original_state *original)
+{
+    const struct file_attributes *then = &state->attributes, *now = &original->attributes;
+    const bool told = strcmp(header->target, original->path) != 0
+        || (then->mode != 0 && memcmp(then, now, sizeof *then) != 0);
+    return state->size == original->size && state->mtime_ns == original->mtime_ns
+        && (state->ctime_ns == original->ctime_ns || told);
 }
 
 /* ---- what changes in the header ---------------------------------------------------------------------------------- */
@@ -157,18 +177,30 @@ static void put_state(struct journal *journal)
 
 static void note_original(struct journal *journal, int original)
 {
-    struct original_state found;
-    if (!original_examine(original, NULL, &found))
+    struct statx found;
+    if (statx(original, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &found) != 0)
         return;
-    journal->state.size = found.size;
-    journal->state.mtime_ns = found.mtime_ns;
-    journal->state.ctime_ns = found.ctime_ns;
+    journal->state.size = (int64_t)found.stx_size;
+    journal->state.mtime_ns = statx_ns(found.stx_mtime);
+    journal->state.ctime_ns = statx_ns(found.stx_ctime);
+    journal->state.attributes = attributes_of(&found);
 }
 
 static uint32_t checksum_of(const struct journal_header *header)
 {
     size_t start = offsetof(struct journal_header, rank), stop = offsetof(struct journal_header, count);
     return crc32c(0, (const char *)header + start, stop - start);
+}
+
+void journal_seal(struct journal_header *header, uint64_t count, uint64_t synced, uint64_t home)
+{
+    header->checksum = checksum_of(header);
+    memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
+    set_number(header, &header->count, count);
+    set_number(header, &header->synced, synced);
+    set_number(header, &header->home, home);
+    for (int i = 0; i < 2; i++)
+        header->states[i].checksum = state_checksum(header, &header->states[i]);
 }
 
 /* Returns the length of the whole name. */
@@ -181,24 +213,17 @@ static int name_cache(char cache[1024], const char *directory, const char *journ
 static void fill(struct journal *journal, const struct journal_owner *owner, int original)
 {
     struct journal_header *header = journal->header;
-    struct original_state found = {0};
-    original_examine(original, NULL, &found);
+    struct statx ignored;
+    file_identify(original, NULL, &header->original, &ignored);
     header->rank = owner->rank;
     node_boot(header->boot);
     gethostname(header->host, sizeof header->host - 1);
     header->pid = getpid();
-    header->device = owner->device;
-    header->inode = owner->inode;
-    header->birth_ns = found.birth_ns;
     header->lease = owner->lease;
     strcpy(header->target, owner->target);
     if (owner->cache != NULL)
         name_cache(header->cache, owner->cache, journal->path);
-    header->checksum = checksum_of(header);
-    memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
-    set_number(header, &header->synced, 0);
-    set_number(header, &header->count, 0);
-    set_number(header, &header->home, 0);
+    journal_seal(header, 0, 0, 0);
     journal->state.size = -1;
     if (!owner->others_write)
         note_original(journal, original);
@@ -218,6 +243,22 @@ bool journal_check(const struct journal_header *header, size_t size)
         && journal_number(header, &header->home, &home)
         && count <= (size - JOURNAL_HEADER) / sizeof(struct journal_entry) && synced <= count
         && journal_state_of(header, &state);
+}
+
+static uint64_t cache_checksum(const struct journal_header *header, uint64_t inode)
+{
+    return crc32c(header->checksum, &inode, sizeof inode);
+}
+
+uint64_t journal_cache_inode(const struct journal_header *header)
+{
+    const struct own_file file = header->cache_file;
+    return file.checksum == cache_checksum(header, file.inode) ? file.inode : 0;
+}
+
+void journal_set_cache(struct journal *journal, uint64_t inode)
+{
+    journal->header->cache_file = (struct own_file){inode, cache_checksum(journal->header, inode)};
 }
 
 bool journal_is_of_this_boot(const struct journal_header *header)
@@ -253,15 +294,15 @@ void journal_ending(char ending[32], uint64_t open)
  * so that one sees in the other's mapping, and reads from its cache file, what is written. RATIONALE: mounts of their
  * own, such as each rank's ceph-fuse, have page caches of their own. Returns the length; 0: there is no such
  * directory. */
-static size_t name_node(char path[4096], const struct journal_owner *owner)
+static size_t name_node(char path[4096], const struct journal_owner *owner, int original)
 {
     char boot[40] = "";
-    struct stat found;
+    struct stat found, file;
     node_boot(boot);
-    if (stat(owner->directory, &found) != 0)
+    if (stat(owner->directory, &found) != 0 || fstat(original, &file) != 0)
         return 0;
     const int length = snprintf(path, 4096, "%s/%s-%llx-%llx" JOURNAL_SUFFIX, owner->directory, boot,
-                                (unsigned long long)found.st_dev, (unsigned long long)owner->device);
+                                (unsigned long long)found.st_dev, (unsigned long long)file.st_dev);
     return length < 4096 ? (size_t)length : 0;
 }
 
@@ -285,12 +326,12 @@ static int begin(struct journal *journal, const struct journal_owner *owner, int
 }
 
 /* Names the journal for a process's `serial`-th try. 0 or an errno. */
-static int name_journal(char path[4096], const struct journal_owner *owner, unsigned serial)
+static int name_journal(char path[4096], const struct journal_owner *owner, int original, unsigned serial)
 {
     char host[64] = "", node[4096], ending[32], cache[1024];
     gethostname(host, sizeof host - 1);
     journal_ending(ending, owner->open);
-    if (name_node(node, owner) == 0)
+    if (name_node(node, owner, original) == 0)
         return ENAMETOOLONG;
     if (snprintf(path, 4096, "%s/%s-%ld-%u%s", node, host, (long)getpid(), serial, ending) >= 4096
         || strlen(owner->target) >= sizeof ((struct journal_header *)0)->target)
@@ -301,7 +342,7 @@ static int name_journal(char path[4096], const struct journal_owner *owner, unsi
 static int try_name(struct journal *journal, const struct journal_owner *owner, int original, unsigned serial)
 {
     char path[4096];
-    int error = name_journal(path, owner, serial);
+    int error = name_journal(path, owner, original, serial);
     *journal = (struct journal)JOURNAL_NONE;
     if (error != 0)
         return error;

@@ -10,23 +10,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "file_identity.h"
 #include "mapfile.h"
 
-#define JOURNAL_MAGIC "PDLAJNL3"
+#define JOURNAL_MAGIC "PDLAJNL4"
 #define JOURNAL_SUFFIX ".journal"
 #define JOURNAL_UNFINISHED ".new"
 #define JOURNAL_NONE {.fd = -1, .state_lock = PTHREAD_MUTEX_INITIALIZER}
 enum { JOURNAL_HEADER = 4096 };
+
+/* What a chmod, a chown or a new link changes beside the ctime of a file. */
+struct file_attributes {
+    uint32_t mode, owner, group, links;
+};
 
 /* What a process knows of the original. The header has two copies, and the valid one with the
  * higher sequence counts: if a killed process had not finished one, the other is whole. */
 struct journal_state {
     uint64_t sequence;
     int64_t size, mtime_ns, ctime_ns; /* the original after this process's last write to it */
+    struct file_attributes attributes; /* likewise; a mode of 0: not known */
     int64_t stamp_ns;      /* CLOCK_REALTIME when a write of this process to the original last began or ended */
     uint64_t busy;         /* such writes under way; unless 0 the identity of the original is not known */
     uint32_t overtaken;    /* 1: the original has newer bytes than some entries, whose write-back failed */
     uint32_t checksum;     /* CRC32C of the bytes before it, continued from the header's checksum */
+};
+
+/* Which file the process made for its cache. It is noted after the header is whole. */
+struct own_file {
+    uint64_t inode;        /* 0: not known */
+    uint64_t checksum;     /* CRC32C of the inode, continued from the header's checksum */
 };
 
 struct journal_header {
@@ -36,8 +49,7 @@ struct journal_header {
     char boot[40];         /* the node's boot; entries that are not synced count only in the same boot */
     char host[64];
     int64_t pid;
-    uint64_t device, inode; /* of the original */
-    int64_t birth_ns;      /* of the original, since inode numbers are reused; 0: the file system does not tell */
+    struct file_identity original;
     uint64_t lease;        /* 1: write-back may come later, without a crash, too */
     char target[2048];     /* NUL-terminated path of the original */
     char cache[1024];      /* NUL-terminated path of the cache file, on the node `host`; "": entries are of replicas */
@@ -46,10 +58,12 @@ struct journal_header {
     uint64_t synced;       /* of these, durable with their bytes */
     uint64_t home;         /* of these, the first that the original has; may be larger than `count`: all of them */
     struct journal_state states[2];
+    struct own_file cache_file;
 };
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER, "a page");
 _Static_assert(offsetof(struct journal_header, count) % 8 == 0, "what changes is aligned");
-_Static_assert(sizeof(struct journal_state) == 56, "no padding");
+_Static_assert(sizeof(struct journal_state) == 72, "no padding");
+_Static_assert(sizeof(struct file_identity) == 168, "no padding");
 
 /* Bytes [start, start + length) of a replica, or of the original; the length is not 0. One store of
  * the last word makes the entry valid. Of entries of several journals for the same byte of the
@@ -82,20 +96,26 @@ struct journal_owner {
     const char *directory, *target;
     uint64_t open;         /* of one opening of the file, by all its ranks */
     const char *cache;     /* the directory of the cache file, which is named like the journal; NULL: there is none */
-    uint64_t device, inode;
     int rank;
     bool lease;
     bool others_write; /* other processes write to the file: its present state proves nothing */
 };
 
-/* An original as it was found. */
+/* An original as it was found at `path`. */
 struct original_state {
-    uint64_t device, inode;
-    int64_t size, mtime_ns, ctime_ns, birth_ns;
+    struct file_identity file;
+    int64_t size, mtime_ns, ctime_ns;
+    struct file_attributes attributes;
+    const char *path;
 };
 
-/* Examines an open file or, if `fd` is -1, the one at `path`. False: there is none. */
+/* Examines the file at `path` or, unless `fd` is -1, the open file that was found there. False: there is none. */
 bool original_examine(int fd, const char *path, struct original_state *);
+/* Whether a journal is of the original. */
+enum which_file journal_is_of(const struct journal_header *, const struct original_state *);
+/* Whether the original is as a process left it. RATIONALE: a write changes the mtime, but whoever restores a backup
+ * may put it back, and changes the ctime. So do a chmod, a chown, a new link and a new name, which can be told. */
+bool journal_left_as(const struct journal_header *, const struct journal_state *, const struct original_state *);
 int64_t clock_real_ns(void);
 
 /* Checks a sealed number: its upper half is the checksum of the lower one. `which`: the address of
@@ -105,14 +125,18 @@ bool journal_number(const struct journal_header *, const uint64_t *which, uint64
 bool journal_state_of(const struct journal_header *, struct journal_state *);
 /* Whether `size` bytes at `base` are a journal with an undamaged header. */
 bool journal_check(const struct journal_header *base, size_t size);
+/* The inode of the cache file. 0: not known. */
+uint64_t journal_cache_inode(const struct journal_header *);
 bool journal_is_of_this_boot(const struct journal_header *);
 /* In this boot or an earlier one. */
 bool journal_is_of_this_node(const struct journal_header *);
 /* Entry `number` < count of a checked journal. False: it is damaged. */
 bool journal_entry_at(const struct journal_header *, uint64_t number, struct journal_entry *, int64_t *length);
+/* Gives a header whose other members are set its magic, its numbers and its checksums. */
+void journal_seal(struct journal_header *, uint64_t count, uint64_t synced, uint64_t home);
 /* The end of the names of the journals of one opening. */
 void journal_ending(char ending[32], uint64_t open);
-/* 0 or an errno. */
+/* For the original open as `original`. 0 or an errno. */
 int journal_create(struct journal *, const struct journal_owner *, int original);
 /* Notes that these bytes are newer than the original. 0 or an errno; after an error they do not
  * count. */
@@ -132,6 +156,8 @@ static inline uint64_t journal_waiting(const struct journal *journal)
     return count > home ? count - home : 0;
 }
 struct journal_entry journal_entry(const struct journal *, uint64_t number, int64_t *length);
+/* Notes which file the cache file is. */
+void journal_set_cache(struct journal *, uint64_t inode);
 /* The original has the first `number` entries. */
 void journal_set_home(struct journal *, uint64_t number);
 /* Maps a journal of another process, open as `fd`. 0 or an errno. */

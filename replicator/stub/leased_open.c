@@ -31,11 +31,11 @@ static bool extend(const struct loaded_map *published, const struct leased_bytes
                             .journals = (char *)(uintptr_t)directory, .components = components, .ranks = 1,
                             .fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
     redirection.writer = &writer;
-    bool extended = writer.fd >= 0 && original_examine(writer.fd, NULL, original)
+    bool extended = writer.fd >= 0 && original_examine(writer.fd, path, original)
         && intent_begin(directory, &intent, original) == 0;
     if (extended) {
         extended = extend_original_to(&handle, end) == 0;
-        extended = original_examine(writer.fd, NULL, original) && extended;
+        extended = original_examine(writer.fd, path, original) && extended;
         intent_stop(directory, &intent, original);
     }
     if (writer.fd >= 0)
@@ -78,7 +78,7 @@ bool leased_prepare(const struct loaded_map *published, const struct loaded_map 
 
 static bool is_original(const struct leased *leased, const struct stat *found)
 {
-    return S_ISREG(found->st_mode) && found->st_ino == leased->inode;
+    return S_ISREG(found->st_mode) && found->st_ino == leased->inode && found->st_dev == leased->device;
 }
 
 static bool is_as_known(const struct leased *leased, const struct stat *found)
@@ -91,13 +91,17 @@ struct leased *leased_make(const struct loaded_map *map, bool cached, const stru
                            uint64_t count)
 {
     struct leased *leased = calloc(1, sizeof *leased);
-    struct stat found;
+    const struct noted_file noted = {&original->file, path, false};
+    struct original_state here = {0};
+    const bool same = original_examine(-1, path, &here) && S_ISREG(here.attributes.mode)
+        && file_compare(&noted, &here.file, path) == FILE_THIS && here.size == original->size
+        && here.mtime_ns == original->mtime_ns;
     if (leased == NULL) {
         free(ranges);
         return NULL;
     }
     *leased = (struct leased){.bytes = {map, target, ranges, count}, .cached = cached, .path = strdup(path),
-                              .inode = original->inode,
+                              .device = here.file.device, .inode = here.file.inode,
                               .journals = strdup(map_at(map, target->journals)), .size = original->size,
                               .mtime_ns = original->mtime_ns, .fd = -1, .progress = {.end = -1}, .ranks = 1,
                               .written = write_stats_of(map_at(map, target->path), cached),
@@ -105,8 +109,7 @@ struct leased *leased_make(const struct loaded_map *map, bool cached, const stru
                               .lock = cached ? -1 : recovery_lock_readers(map_at(map, target->journals))};
     pthread_rwlock_init(&leased->reading, NULL);
     bool able = ranges != NULL && leased->path != NULL && leased->journals != NULL && leased->written != NULL
-        && leased->replicas != NULL && (cached || leased->lock >= 0)
-        && stat(path, &found) == 0 && is_original(leased, &found) && is_as_known(leased, &found);
+        && leased->replicas != NULL && (cached || leased->lock >= 0) && same;
     for (uint32_t i = 0; able && i < target->replica_count; i++)
         able = replica_prepare(leased_replica(&leased->bytes, i), &leased->replicas[i]);
     /* RATIONALE: a cache file may be on a device that only some nodes see, and is removed when its bytes are home. */

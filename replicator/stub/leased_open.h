@@ -18,7 +18,7 @@ struct leased {
     bool cached;             /* in cache files; the map is this file's own (cached_index.c) */
     char *path;              /* of the original when it was opened */
     char *journals;          /* their directory */
-    uint64_t inode;          /* of the original, */
+    uint64_t device, inode;  /* of the original, as this process sees it, */
     int64_t size, mtime_ns;  /* and how it was when its bytes were known to wait */
     int fd;                  /* of the original; -1: it cannot be read here */
     struct progress progress;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "calls.h"
+#include "deletion.h"
 #include "recovery.h"
 #include "write_open.h"
 
@@ -62,23 +63,20 @@ int pdla_coherence_examining(int directory, const char *path)
     return result;
 }
 
-void pdla_coherence_deleting(int directory, const char *path, uint64_t *inode)
+struct deletion *pdla_coherence_deleting(int directory, const char *path)
 {
-    struct stat found;
     int error = errno;
-    *inode = 0;
-    if (is_the_programs(path) && fstatat(directory, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode)
-        && found.st_nlink == 1 && recovery_noted(found.st_ino))
-        *inode = found.st_ino;
+    struct deletion *deletion = is_the_programs(path) ? deletion_begin(directory, path) : NULL;
     leave(0);
     errno = error;
+    return deletion;
 }
 
-void pdla_coherence_deleted(const char *path, uint64_t inode)
+void pdla_coherence_deleted(struct deletion *deletion, bool done)
 {
     int error = errno;
-    if (is_the_programs(path) && inode != 0)
-        recovery_deleted(path, inode);
+    enter();
+    deletion_end(deletion, done);
     leave(0);
     errno = error;
 }

@@ -16,10 +16,10 @@
 COHERENCE_INTERFACE int pdla_coherence_opening(int directory, const char *path);
 /* Before a call that examines the file; the same, but redirection goes on. */
 COHERENCE_INTERFACE int pdla_coherence_examining(int directory, const char *path);
-/* Before and after a call that deletes the file or replaces it by another one. *inode: 0 if nothing
- * is to be done. */
-COHERENCE_INTERFACE void pdla_coherence_deleting(int directory, const char *path, uint64_t *inode);
-COHERENCE_INTERFACE void pdla_coherence_deleted(const char *path, uint64_t inode);
+/* Before and after a call that deletes the file or replaces it by another one. NULL: nothing is to be done. */
+struct deletion;
+COHERENCE_INTERFACE struct deletion *pdla_coherence_deleting(int directory, const char *path);
+COHERENCE_INTERFACE void pdla_coherence_deleted(struct deletion *, bool done);
 /* After a call that examined the file. True: the call is to be repeated, since the file is now as
  * long as it was written. */
 COHERENCE_INTERFACE bool pdla_coherence_examined(uint64_t device, uint64_t inode);

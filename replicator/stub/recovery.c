@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache_marks.h"
 #include "cached_index.h"
 #include "collective_consensus.h"
 #include "components.h"
@@ -25,13 +26,15 @@
 #include "writer.h"
 
 enum {
+    NOTE_TRIES = 100,
     LOCK_PAUSE_NS = 2000000,
     LOCK_TRIES = 150000,  /* five minutes */
     REPORT_TRIES = 2500,  /* five seconds */
-    MOST_DIRECTORIES = 8, /* with journals of one inode */
     BROADCAST_RANGES = 1 << 20, /* at a time */
     BROADCAST_BYTES = 1 << 24
 };
+
+#define CACHE_JOURNALS "cache-" /* begins the names of directories that are made for the journals of caches */
 
 static const struct map_target no_replicas;
 
@@ -92,24 +95,30 @@ static bool note_of(const char *directory, uint64_t inode, char place[4096], cha
 bool recovery_note(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096], *name;
+    int fd = -1;
     if (!note_of(directory, inode, place, note))
         return false;
     name = strrchr(place, '/');
-    *name = '\0';
-    mkdir(place, 0700);
-    *name = '/';
-    mkdir(place, 0700);
-    int fd = open(note, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* Others remove the place when it is empty. */
+    for (int tries = 0; fd < 0 && tries < NOTE_TRIES; tries++) {
+        *name = '\0';
+        mkdir(place, 0700);
+        *name = '/';
+        mkdir(place, 0700);
+        fd = open(note, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != ENOENT)
+            break;
+    }
     if (fd >= 0)
         close(fd);
     return fd >= 0;
 }
 
-/* Removes the note. */
+/* Removes the note, unless another file that had or has this inode has journals there. */
 static void recovery_forget(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096];
-    if (!note_of(directory, inode, place, note))
+    if (stale_journals_of(directory, inode) || !note_of(directory, inode, place, note))
         return;
     unlink(note);
     rmdir(place);
@@ -128,13 +137,23 @@ const struct map_target *recovery_target(const struct loaded_map *map, const cha
     return stat(directory, &found) == 0 ? map_find_target(map, path, found.st_dev, found.st_ino, name + 1) : NULL;
 }
 
+/* FNV-1a. */
+static unsigned __int128 hash_of(const char *text)
+{
+    const unsigned __int128 prime = (unsigned __int128)1 << 88 | 0x13b;
+    unsigned __int128 hash = (unsigned __int128)UINT64_C(0x6c62272e07bb0142) << 64 | UINT64_C(0x62b821756295c58d);
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * prime;
+    return hash;
+}
+
 bool recovery_cache_directory(const char *path, char directory[4096])
 {
     char root[4096];
-    const size_t length = strlen(path);
+    const unsigned __int128 hash = hash_of(path);
     return journals_root(root)
-        && snprintf(directory, 4096, "%s/cache-%08x%08x", root, crc32c(0, path, length), crc32c(1, path, length))
-            < 4096;
+        && snprintf(directory, 4096, "%s/" CACHE_JOURNALS "%016llx%016llx", root, (unsigned long long)(hash >> 64),
+                    (unsigned long long)hash) < 4096;
 }
 
 /* The target that has its journals in the directory. */
@@ -155,38 +174,73 @@ static bool same_directory(const char *one, const char *other)
         || (stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
 }
 
-/* Adds a directory to those found, unless it is there. Returns how many there are. */
-static int add_directory(char found[MOST_DIRECTORIES][4096], int count, const char *directory)
+/* Directories of journals, in the order in which they are examined. */
+struct directories {
+    char **paths;
+    size_t count;
+    bool failed; /* a lookup failed: there may be more */
+};
+
+/* Adds a directory, unless it is there. */
+static void add_directory(struct directories *found, const char *directory)
 {
-    for (int i = 0; i < count; i++)
-        if (same_directory(found[i], directory))
-            return count;
-    return count + (count < MOST_DIRECTORIES && snprintf(found[count], sizeof found[count], "%s", directory) < 4096);
+    for (size_t i = 0; i < found->count; i++)
+        if (same_directory(found->paths[i], directory))
+            return;
+    char **larger = realloc(found->paths, (found->count + 1) * sizeof *larger);
+    found->paths = larger == NULL ? found->paths : larger;
+    char *copy = larger == NULL ? NULL : strdup(directory);
+    found->failed = found->failed || copy == NULL;
+    if (copy != NULL)
+        found->paths[found->count++] = copy;
 }
 
-/* The directories that may have journals of the file, `first` (NULL: none) before that of its name.
- * Returns how many; -1: a lookup failed. */
-static int directories_of(const struct loaded_map *map, const char *path, const struct original_state *original,
-                          const char *first, char found[MOST_DIRECTORIES][4096])
+/* Adds those that are noted for the inode. */
+static void add_noted(struct directories *found, uint64_t inode)
 {
     char root[4096], place[4096], noted[4096];
-    int count = first == NULL ? 0 : add_directory(found, 0, first);
+    if (!journals_root(root) || !inode_place(root, inode, place)) {
+        found->failed = true;
+        return;
+    }
+    DIR *notes = opendir(place);
+    found->failed = found->failed || (notes == NULL && lookup_failed(errno));
     errno = 0;
-    const struct map_target *target = recovery_target(map, path);
-    bool failed = target == NULL && lookup_failed(errno);
-    if (target != NULL)
-        count = add_directory(found, count, map_at(map, target->journals));
-    DIR *notes =
-        original != NULL && journals_root(root) && inode_place(root, original->inode, place) ? opendir(place) : NULL;
-    failed = failed || (notes == NULL && lookup_failed(errno));
-    errno = 0;
-    for (struct dirent *note; notes != NULL && count < MOST_DIRECTORIES && (note = readdir(notes)) != NULL; errno = 0)
-        if (note->d_name[0] != '.' && snprintf(noted, sizeof noted, "%s/%s", root, note->d_name) < 4096)
-            count = add_directory(found, count, noted);
-    failed = failed || lookup_failed(errno);
+    for (struct dirent *note; notes != NULL && (note = readdir(notes)) != NULL; errno = 0) {
+        if (note->d_name[0] == '.')
+            continue;
+        if (snprintf(noted, sizeof noted, "%s/%s", root, note->d_name) < (int)sizeof noted)
+            add_directory(found, noted);
+        else
+            found->failed = true;
+    }
+    found->failed = found->failed || lookup_failed(errno);
     if (notes != NULL)
         closedir(notes);
-    return failed ? -1 : count;
+}
+
+/* The directories that may have journals of the file, `first` (NULL: none) before that of its name. */
+static struct directories directories_of(const struct loaded_map *map, const char *path,
+                                         const struct original_state *original, const char *first)
+{
+    struct directories found = {0};
+    if (first != NULL)
+        add_directory(&found, first);
+    errno = 0;
+    const struct map_target *target = recovery_target(map, path);
+    found.failed = found.failed || (target == NULL && lookup_failed(errno));
+    if (target != NULL)
+        add_directory(&found, map_at(map, target->journals));
+    if (original != NULL)
+        add_noted(&found, original->file.inode);
+    return found;
+}
+
+static void free_directories(struct directories *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        free(found->paths[i]);
+    free(found->paths);
 }
 
 /* ---- the lock of the journals ------------------------------------------------------------------------------------ */
@@ -205,15 +259,23 @@ static int open_lock(const char *directory)
     return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
+/* Whether the lock file is still the one of its directory, which may have been removed while the lock was awaited. */
+static bool is_linked(int lock)
+{
+    struct stat found;
+    return fstat(lock, &found) == 0 && found.st_nlink > 0;
+}
+
 /* A descriptor; LOCK_IMPOSSIBLE; or -1: others have the lock. */
 static int lock_journals(const char *directory, enum lock_kind kind, int64_t low, int64_t high)
 {
     int fd = open_lock(directory);
     if (fd < 0)
         return LOCK_IMPOSSIBLE;
-    if (lock_bytes(fd, kind, low, high))
+    const bool locked = lock_bytes(fd, kind, low, high);
+    if (locked && is_linked(fd))
         return fd;
-    const bool others = errno == EAGAIN || errno == EACCES;
+    const bool others = locked || errno == EAGAIN || errno == EACCES;
     close(fd);
     return others ? -1 : LOCK_IMPOSSIBLE;
 }
@@ -286,7 +348,7 @@ static void print_holder(const char *directory, const char *path)
 static int lock_with_others(const char *directory, bool joins)
 {
     const int fd = open_lock(directory);
-    if (fd >= 0
+    if (fd >= 0 && is_linked(fd)
         && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
                   : !lock_held(fd, LOCK_SHARED, WRITERS, HELPERS, true)
                       && !lock_held(fd, LOCK_SHARED, OPENS, LOCK_ALL, true)))
@@ -301,6 +363,21 @@ static int closed(int fd)
 {
     close(fd);
     return -1;
+}
+
+/* Removes a directory that was made for the journals of a cache and has none. The caller has it locked alone, and others
+ * that wait for the lock find out that its file is gone. */
+static void remove_directory(const char *directory)
+{
+    char path[4096];
+    const char *name = strrchr(directory, '/');
+    struct intent intent;
+    if (name == NULL || strncmp(name + 1, CACHE_JOURNALS, sizeof CACHE_JOURNALS - 1) != 0
+        || stale_journals_any(directory) || intent_read(directory, &intent) != INTENT_NONE)
+        return;
+    cache_marks_remove(directory);
+    if (snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path && unlink(path) == 0)
+        rmdir(directory);
 }
 
 /* Takes the lock alone or, if the open `joins` others, shares it with those who have the file open.
@@ -332,7 +409,8 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
 struct recovery_task {
     uint64_t ranges;               /* to be written back */
     uint64_t generation, checksum; /* of its map */
-    uint64_t target, inode;
+    uint64_t target;
+    struct file_identity file;     /* of the original */
     uint64_t refused;              /* 1: the file must not be opened */
     uint32_t word;                 /* the caller's */
     uint32_t in_place;             /* 1: they may be read where they are, */
@@ -383,14 +461,14 @@ static bool participant_make(struct participant *participant, const struct loade
     writer->written = write_stats_of(map_at(map, writer->target->path), false);
     writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
     writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    const struct noted_file noted = {&what->file, path, false};
     struct original_state found;
     if (writer->path == NULL || writer->journals == NULL || writer->written == NULL || writer->components == NULL
         || writer->fd < 0
-        || !original_examine(writer->fd, NULL, &found)
-        || found.inode != what->inode)
+        || !original_examine(writer->fd, path, &found) || file_compare(&noted, &found.file, path) != FILE_THIS)
         return false;
-    writer->device = found.device;
-    writer->inode = found.inode;
+    writer->device = found.file.device;
+    writer->inode = found.file.inode;
     participant->redirection.reader = reader_to_mark(map, path);
     if (rank != 0)
         participant->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, HELPERS, OPENS);
@@ -419,7 +497,7 @@ static const char *recover(struct participant *participant, bool able, struct ra
     if (!all_agree(participant, able))
         return "a replica that holds them cannot be used, or the file cannot be written";
     const char *directory = writer->journals;
-    int error = !original_examine(writer->fd, NULL, &found)     ? errno
+    int error = !original_examine(writer->fd, writer->path, &found) ? errno
         : writer->rank == 0 ? intent_begin(directory, &participant->intent, &found)
                             : 0;
     if (writer->rank != 0)
@@ -437,9 +515,10 @@ static const char *recover(struct participant *participant, bool able, struct ra
     if (writer->rank != 0)
         return error == 0 ? NULL : "the write-back failed before its end";
     if (error == 0) {
-        stale_journals_remove(directory);
+        original_examine(writer->fd, writer->path, &found);
+        stale_journals_remove(directory, &found);
         recovery_forget(directory, writer->inode);
-    } else if (original_examine(writer->fd, NULL, &found)) {
+    } else if (original_examine(writer->fd, writer->path, &found)) {
         intent_stop(directory, &participant->intent, &found);
     }
     if (error == 0)
@@ -459,7 +538,7 @@ static const char *bring_home(const struct loaded_map *map, const char *director
     struct original_state found;
     *writer = (struct writer){.map = map, .target = &no_replicas, .handle = &participant.handle, .lock = -1,
                               .intent = &participant.intent, .ranks = 1, .path = strdup(path),
-                              .journals = strdup(directory), .device = original->device, .inode = original->inode,
+                              .journals = strdup(directory), .device = original->file.device, .inode = original->file.inode,
                               .written = write_stats_of(path, true),
                               .fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
     pthread_mutex_init(&writer->mutex, NULL);
@@ -467,9 +546,9 @@ static const char *bring_home(const struct loaded_map *map, const char *director
     const char *why = writer->path == NULL || writer->journals == NULL || writer->written == NULL ? "out of memory"
         : writer->fd < 0 ? "the file cannot be written" : pending_caches_home(&participant.handle, original);
     if (why == NULL) {
-        stale_journals_remove(directory);
-        recovery_forget(directory, original->inode);
-    } else if (participant.intent.busy && original_examine(writer->fd, NULL, &found)) {
+        stale_journals_remove(directory, original);
+        recovery_forget(directory, original->file.inode);
+    } else if (participant.intent.busy && original_examine(writer->fd, path, &found)) {
         intent_stop(directory, &participant.intent, &found);
     }
     participant_free(&participant);
@@ -522,7 +601,7 @@ static struct leased *lease_in_place(mpi_handle comm, int rank, int ranks, const
                                      const struct loaded_map *map, const struct recovery_task *what,
                                      struct range *ranges, struct loaded_map *index)
 {
-    const struct original_state original = {.inode = what->inode, .size = what->size, .mtime_ns = what->mtime_ns};
+    const struct original_state original = {.file = what->file, .size = what->size, .mtime_ns = what->mtime_ns};
     const bool cached = what->index > 0;
     struct leased *leased = NULL;
     uint64_t count = what->ranges;
@@ -575,6 +654,20 @@ static void make_directory(const char *directory)
     mkdir(directory, 0700);
 }
 
+/* The lock of a directory, which is `made` here, since others remove it when it has no journals. */
+static int lock_for_open(const char *directory, const char *path, bool keep, bool made)
+{
+    int lock = LOCK_IMPOSSIBLE;
+    for (int tries = 0; lock == LOCK_IMPOSSIBLE && tries < NOTE_TRIES; tries++) {
+        if (keep && made)
+            make_directory(directory);
+        lock = lock_or_wait(directory, path, keep);
+        if (!keep || !made)
+            break;
+    }
+    return lock;
+}
+
 /* Examines one directory. *lock: the lock of its journals, alone, if something can be written back
  * or, with `keep`, for the open. What is in caches is brought home, unless it may be read `in_place`. */
 static enum pending_state examine_directory(const struct loaded_map *map, const char *directory, const char *path,
@@ -586,23 +679,25 @@ static enum pending_state examine_directory(const struct loaded_map *map, const 
     *lock = -1;
     if (!keep && !stale_journals_any(directory))
         return PENDING_NONE;
-    if (keep && target == NULL)
-        make_directory(directory);
-    *lock = lock_or_wait(directory, path, keep);
+    *lock = lock_for_open(directory, path, keep, target == NULL);
     if (*lock == -1 || (*lock >= 0 && !recovery_lock_take_alone(*lock)))
         return PENDING_NONE; /* of programs that are writing to the file now */
     const bool locked = *lock >= 0;
+    if (locked)
+        stale_journals_finish(directory);
     enum pending_state found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory,
                                                    original, left);
-    if (found == PENDING_READY && left->cached && !(in_place && locked && left->count == 0)) {
+    const bool comes_home = found == PENDING_READY && left->cached && !(in_place && locked && left->count == 0);
+    if (comes_home) {
         left->why = !locked ? "the journals cannot be locked" : bring_home(map, directory, path, original);
         found = left->why == NULL ? PENDING_NONE : PENDING_BLOCKED;
     }
-    if (found == PENDING_NONE && locked) {
-        stale_journals_remove(directory);
-        if (original != NULL)
-            recovery_forget(directory, original->inode);
-    }
+    if (found == PENDING_NONE && locked && !comes_home)
+        stale_journals_remove(directory, NULL);
+    if (found == PENDING_NONE && locked && original != NULL)
+        recovery_forget(directory, original->file.inode);
+    if (found == PENDING_NONE && locked && !keep)
+        remove_directory(directory);
     if (found == PENDING_BLOCKED && !locked)
         left->why = *lock == LOCK_HELD ? "the write-back by another process has not ended in five minutes"
                                        : "the journals cannot be locked";
@@ -649,7 +744,7 @@ static struct recovery_task task_of(const struct loaded_map *map, const struct f
                                     const struct original_state *original)
 {
     return (struct recovery_task){.ranges = finding->left.count, .generation = map->header->generation,
-                                  .checksum = map->header->checksum, .inode = original->inode,
+                                  .checksum = map->header->checksum, .file = original->file,
                                   .target = (uint64_t)(finding->target - map->targets)};
 }
 
@@ -696,24 +791,24 @@ static struct recovery_task task_of_caches(const struct loaded_map *map, struct 
 static bool find_pending(const struct loaded_map *map, const char *path, const char *keep, bool in_place, int *kept,
                          struct recovery_task *what, struct finding *finding)
 {
-    char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     struct original_state original;
     const bool exists = original_examine(-1, path, &original), unknown = !exists && lookup_failed(errno);
-    const int count =
-        directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, keep, directories);
-    bool found = count < 0;
+    struct directories directories = {.failed = unknown};
+    if (!unknown)
+        directories = directories_of(map, path, exists ? &original : NULL, keep);
+    bool found = directories.failed;
     struct finding stays = {.lock = -1};
     *what = (struct recovery_task){.refused = found};
     *finding = (struct finding){.lock = -1, .left.why = "the journals cannot be looked up"};
-    for (int i = 0; !found && i < count; i++) {
+    for (size_t i = 0; !found && i < directories.count; i++) {
         const bool mine = i == 0 && keep != NULL;
         if (mine && *kept >= 0)
             continue;
         const bool stay = in_place && stays.directory == NULL;
-        const enum pending_state state = examine_directory(map, directories[i], path, exists ? &original : NULL,
+        const enum pending_state state = examine_directory(map, directories.paths[i], path, exists ? &original : NULL,
                                                            mine, stay, &finding->lock, &finding->left);
-        finding->target = target_with(map, directories[i]);
-        finding->directory = directories[i];
+        finding->target = target_with(map, directories.paths[i]);
+        finding->directory = directories.paths[i];
         if (state == PENDING_READY && stay) {
             stays = *finding;
             *finding = (struct finding){.lock = -1};
@@ -740,7 +835,7 @@ static bool find_pending(const struct loaded_map *map, const char *path, const c
     if (what->ranges > 0 && !what->in_place) /* the other ranks help */
         lock_bytes(lock, LOCK_SHARED, HELPERS, OPENS);
     finding->directory = NULL;
-    free(directories);
+    free_directories(&directories);
     return found;
 }
 
@@ -830,19 +925,20 @@ int recovery_by_one_process(const char *path)
     return recovery_before_open(0, 0, 1, path, NULL, &kept, NULL, &word) == NULL ? 0 : EIO;
 }
 
-void recovery_deleted(const char *path, uint64_t inode)
+void recovery_deleted(const struct original_state *deleted)
 {
-    char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
-    const struct original_state original = {.inode = inode};
-    const struct loaded_map *map = current_map();
-    const int count = directories == NULL ? 0 : directories_of(map, path, &original, NULL, directories);
-    for (int i = 0; i < count; i++) {
-        const int lock = stale_journals_any(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
+    const char *path = deleted->path;
+    struct directories directories = directories_of(current_map(), path, deleted, NULL);
+    for (size_t i = 0; i < directories.count; i++) {
+        const char *directory = directories.paths[i];
+        const int lock = stale_journals_any(directory) ? lock_or_wait(directory, path, false)
+                                                       : lock_journals(directory, LOCK_ALONE, 0, LOCK_ALL);
         if (lock < 0)
             continue;
-        stale_journals_discard(directories[i], inode);
-        recovery_forget(directories[i], inode);
+        stale_journals_discard(directory, deleted);
+        recovery_forget(directory, deleted->file.inode);
+        remove_directory(directory);
         close(lock);
     }
-    free(directories);
+    free_directories(&directories);
 }

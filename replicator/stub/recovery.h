@@ -28,8 +28,8 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
 /* The same for this process alone, which need not have MPI. 0, or an errno for the call that was
  * about to see the file. */
 int recovery_by_one_process(const char *path);
-/* The file at `path`, which had this inode, was deleted. */
-void recovery_deleted(const char *path, uint64_t inode);
+/* The last name of the file at its path was removed. Nobody can open it any more, so its waiting bytes go. */
+void recovery_deleted(const struct original_state *);
 
 /* The target for writes to the file at `path`. NULL: there are no replicas for them. */
 const struct map_target *recovery_target(const struct loaded_map *, const char *path);

@@ -1,8 +1,11 @@
 /* The redirector (PDLA_MAP) as an interceptor of the calls on MPI files. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include "critical_requests.h"
 #include "deferred_close.h"
+#include "deletion.h"
 #include "leased_read.h"
 #include "open.h"
 #include "read.h"
@@ -132,6 +135,20 @@ static int before_size(struct file_handle *handle, bool together)
     return writer_of(handle) == NULL ? 0 : make_size_visible(handle, together);
 }
 
+static void deleting(const char *name, void **note)
+{
+    const int error = errno;
+    *note = deletion_begin(AT_FDCWD, name);
+    errno = error;
+}
+
+static void deleted(void *note, bool done)
+{
+    const int error = errno;
+    deletion_end(note, done);
+    errno = error;
+}
+
 const struct interceptor interpose_interceptor = {
     .wanted = wanted,
     .initializing = roll_call_begin,
@@ -147,8 +164,8 @@ const struct interceptor interpose_interceptor = {
     .viewed = viewed,
     .sync = sync_file,
     .before_size = before_size,
-    .deleting = redirector_deleting,
-    .deleted = redirector_deleted,
+    .deleting = deleting,
+    .deleted = deleted,
     .ending = redirector_ending,
     .report = redirector_report,
 };

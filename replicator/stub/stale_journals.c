@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "node_directory.h"
+#include "older_journals.h"
 #include "reservations.h"
 
 enum { MOST_LOOKED_AT = 256 /* journals that an open examines while others write */ };
@@ -75,6 +76,7 @@ static const struct dirent *read_name(struct listing *listing, DIR **directory, 
         listing->failed = listing->failed || errno != 0;
         end_reading(directory);
     } else if (snprintf(path, 4096, "%s/%s", name, entry->d_name) >= 4096) {
+        listing->failed = true;
         path[0] = '\0';
     }
     return entry;
@@ -100,6 +102,20 @@ static bool next_file(struct listing *listing, char path[4096])
     return false;
 }
 
+/* Maps an open journal, one of 0.2.0 as one of the present format. MAP_FAILED: that is not possible, or it is damaged. */
+static void *map_journal(int fd, size_t size)
+{
+    void *base = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED || !journal_is_older(base, size))
+        return base;
+    munmap(base, size);
+    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (base == MAP_FAILED || journal_modernize(base, size))
+        return base;
+    munmap(base, size);
+    return MAP_FAILED;
+}
+
 /* Maps a journal. NULL: it cannot be read, or is damaged. */
 static const struct journal_header *open_journal(const char *path, size_t *size)
 {
@@ -107,7 +123,7 @@ static const struct journal_header *open_journal(const char *path, size_t *size)
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     void *base = MAP_FAILED;
     if (fd >= 0 && fstat(fd, &found) == 0 && found.st_size >= JOURNAL_HEADER && found.st_uid == geteuid())
-        base = mmap(NULL, *size = (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        base = map_journal(fd, *size = (size_t)found.st_size);
     if (fd >= 0)
         close(fd);
     if (base == MAP_FAILED)
@@ -136,28 +152,15 @@ static uint64_t entries_in(const struct journal_header *header)
 /* What is known after some of the journals. */
 struct judgement {
     const struct original_state *original;
-    bool pending;    /* some have entries */
     bool damaged;    /* some are damaged, and may have entries */
     bool unlisted;   /* there may be more journals: their directory could not be read */
     bool of_it;      /* some entries are of the original */
     bool of_others;  /* some entries are of another file */
+    bool doubtful;   /* some entries may be of either */
     bool as_left;    /* the original is as its last finished writer left it */
     int64_t busy_ns; /* no killed process began a write to it after this; 0: none was killed */
     const char *why; /* why some entries cannot be trusted: a literal */
 };
-
-/* RATIONALE: the ctime is not compared. It also differs after a chmod or a new link. Whoever writes
- * to the file leaves another mtime. */
-static bool is_as_left(const struct original_state *original, uint64_t inode, int64_t size, int64_t mtime_ns)
-{
-    return original->inode == inode && original->size == size && original->mtime_ns == mtime_ns;
-}
-
-static bool is_of(const struct journal_header *header, const struct original_state *original)
-{
-    return original != NULL && header->inode == original->inode
-        && (header->birth_ns == 0 || original->birth_ns == 0 || header->birth_ns == original->birth_ns);
-}
 
 static int64_t later(int64_t one, int64_t other) { return one > other ? one : other; }
 
@@ -166,17 +169,18 @@ static int64_t later(int64_t one, int64_t other) { return one > other ? one : ot
 static void judge(struct judgement *judgement, const struct journal_header *header)
 {
     struct journal_state state = {0};
-    const bool pending = entries_in(header) > 0, of_it = is_of(header, judgement->original);
+    const bool pending = entries_in(header) > 0;
+    const enum which_file file = journal_is_of(header, judgement->original);
     uint64_t synced = 0, count = 0;
     journal_state_of(header, &state);
-    judgement->pending = judgement->pending || pending;
-    judgement->of_it = judgement->of_it || (pending && of_it);
-    judgement->of_others = judgement->of_others || (pending && !of_it);
-    if (!of_it)
+    judgement->of_it = judgement->of_it || (pending && file == FILE_THIS);
+    judgement->of_others = judgement->of_others || (pending && file == FILE_OTHER);
+    judgement->doubtful = judgement->doubtful || (pending && file == FILE_UNKNOWN);
+    if (file != FILE_THIS)
         return;
     if (state.busy != 0)
         judgement->busy_ns = later(judgement->busy_ns, state.stamp_ns);
-    else if (is_as_left(judgement->original, header->inode, state.size, state.mtime_ns))
+    else if (journal_left_as(header, &state, judgement->original))
         judgement->as_left = true;
     journal_number(header, &header->synced, &synced);
     journal_number(header, &header->count, &count);
@@ -191,14 +195,19 @@ static void judge(struct judgement *judgement, const struct journal_header *head
 static void judge_intent(struct judgement *judgement, const char *directory)
 {
     struct intent intent;
+    const struct original_state *original = judgement->original;
     const enum intent_found found = intent_read(directory, &intent);
     if (found == INTENT_DAMAGED)
         judgement->why = "the record of an interrupted write-back (the intent) is damaged";
-    if (found != INTENT_THERE || judgement->original == NULL || intent.inode != judgement->original->inode)
+    if (found != INTENT_THERE || original == NULL)
+        return;
+    if (intent.inode != original->file.inode && judgement->of_others)
+        judgement->why = "the write-back of another file with journals in the same directory was interrupted";
+    if (intent.inode != original->file.inode)
         return;
     if (intent.busy != 0)
         judgement->busy_ns = later(judgement->busy_ns, intent.until_ns);
-    else if (is_as_left(judgement->original, intent.inode, intent.size, intent.mtime_ns))
+    else if (intent_left_as(&intent, original))
         judgement->as_left = true;
 }
 
@@ -209,14 +218,14 @@ static enum pending_state verdict(struct judgement *judgement)
         judgement->why = "the journals cannot be listed";
         return PENDING_BLOCKED;
     }
-    if (!judgement->pending && !judgement->damaged)
+    if (!judgement->of_it && !judgement->of_others && !judgement->doubtful && !judgement->damaged)
         return PENDING_NONE;
-    if (original == NULL || (!judgement->of_it && !judgement->damaged))
+    if (original == NULL || (!judgement->of_it && !judgement->doubtful && !judgement->damaged))
         return PENDING_OF_OTHERS;
     if (judgement->damaged)
         judgement->why = "a journal is damaged";
-    else if (judgement->of_others)
-        judgement->why = "some journals are of another file";
+    else if (judgement->doubtful)
+        judgement->why = "they may be of this file or of another one with its number, such as a clone";
     else if (judgement->why == NULL && !judgement->as_left
              && later(original->mtime_ns, original->ctime_ns) - STAMP_SLACK_NS > judgement->busy_ns)
         judgement->why = "somebody else has changed the file since";
@@ -268,8 +277,7 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
     const char *problem = NULL;
     char path[4096];
     *left = (struct pending){0};
-    if (intent_read(directory, &intent) == INTENT_THERE && intent.busy == INTENT_DONE)
-        return PENDING_NONE;
+    const bool done = intent_read(directory, &intent) == INTENT_THERE && intent.busy == INTENT_DONE;
     struct listing files = list(directory, suffix);
     while (next_file(&files, path)) {
         size_t size;
@@ -277,9 +285,11 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
         judgement.damaged = judgement.damaged || header == NULL;
         if (header == NULL)
             continue;
-        judge(&judgement, header);
-        if (problem == NULL && is_of(header, original))
-            problem = add_entries(map, target, header, left);
+        if (!(done && header->original.inode == intent.inode)) {
+            judge(&judgement, header);
+            if (problem == NULL && journal_is_of(header, original) == FILE_THIS)
+                problem = add_entries(map, target, header, left);
+        }
         close_journal(header, size);
     }
     judgement.unlisted = files.failed;
@@ -307,7 +317,7 @@ const char *stale_journals_each(const char *directory, const struct original_sta
     while (why == NULL && next_file(&files, path)) {
         size_t size;
         const struct journal_header *header = open_journal(path, &size);
-        if (header != NULL && is_of(header, original))
+        if (header != NULL && journal_is_of(header, original) == FILE_THIS)
             why = each(context, header);
         if (header != NULL)
             close_journal(header, size);
@@ -323,6 +333,22 @@ bool stale_journals_any(const char *directory)
     const bool seen = next_file(&files, path) || files.failed;
     end_listing(&files);
     return seen;
+}
+
+bool stale_journals_of(const char *directory, uint64_t inode)
+{
+    char path[4096];
+    bool any = false;
+    struct listing files = list(directory, suffix);
+    while (!any && next_file(&files, path)) {
+        size_t size;
+        const struct journal_header *header = open_journal(path, &size);
+        any = header == NULL || header->original.inode == inode;
+        if (header != NULL)
+            close_journal(header, size);
+    }
+    end_listing(&files);
+    return any || files.failed;
 }
 
 uint64_t stale_journals_count(const char *directory)
@@ -402,8 +428,20 @@ static void remove_cache(const char *journal)
     close_journal(header, size);
 }
 
-/* Whether a journal of a cache names bytes. */
-static bool caches_wait(const char *directory)
+/* Which journals: those of the original, of the inode or, if both are none, all. */
+struct choice {
+    const struct original_state *original;
+    uint64_t inode;
+};
+
+static bool is_chosen(const struct choice *which, const struct journal_header *header)
+{
+    return which->original != NULL ? journal_is_of(header, which->original) == FILE_THIS
+        : which->inode == 0 || header->original.inode == which->inode;
+}
+
+/* Whether one of them, of a cache, names bytes. */
+static bool caches_wait(const char *directory, const struct choice *which)
 {
     char path[4096];
     bool any = false;
@@ -413,20 +451,35 @@ static bool caches_wait(const char *directory)
         const struct journal_header *header = open_journal(path, &size);
         if (header == NULL)
             continue;
-        any = header->cache[0] != '\0' && entries_in(header) > 0;
+        any = is_chosen(which, header) && header->cache[0] != '\0' && entries_in(header) > 0;
         close_journal(header, size);
     }
     end_listing(&files);
     return any;
 }
 
-/* Whether all are gone. *any: there was one. */
-static bool remove_all(const char *directory, const char *end, bool *any)
+/* Whether the journal at `path` is one of them. A damaged one is of nobody. */
+static bool is_chosen_at(const struct choice *which, const char *path)
+{
+    size_t size;
+    if (which->original == NULL && which->inode == 0)
+        return true;
+    const struct journal_header *header = open_journal(path, &size);
+    const bool chosen = header != NULL && is_chosen(which, header);
+    if (header != NULL)
+        close_journal(header, size);
+    return chosen;
+}
+
+/* Whether all of them are gone. *any: there was one. */
+static bool remove_chosen(const char *directory, const char *end, const struct choice *which, bool *any)
 {
     char path[4096];
     bool all = true;
     struct listing files = list(directory, end);
     while (next_file(&files, path)) {
+        if (!is_chosen_at(which, path))
+            continue;
         remove_cache(path);
         all = (unlink(path) == 0 || errno == ENOENT) && all;
         *any = true;
@@ -447,15 +500,9 @@ static void remove_nodes(const char *directory)
     }
 }
 
-void stale_journals_remove(const char *directory)
+/* Makes durable that they are gone, then removes the intent. */
+static void end_removal(const char *directory, bool any, bool all)
 {
-    bool any = false;
-    /* RATIONALE: if some journals went before the intent says so, those that are left would bring home
-     * older bytes than those that are gone, or name cache files that are gone. */
-    if (caches_wait(directory) && intent_end(directory) != 0)
-        return; /* the next one to come does all of it again */
-    const bool all = remove_all(directory, suffix, &any);
-    remove_all(directory, unfinished, &any);
     /* RATIONALE: if a crash brought journals back without the intent, the bytes written back would
      * look like a change by somebody else. */
     if (any) {
@@ -466,24 +513,40 @@ void stale_journals_remove(const char *directory)
         intent_remove(directory);
 }
 
-void stale_journals_discard(const char *directory, uint64_t inode)
+void stale_journals_remove(const char *directory, const struct original_state *original)
 {
-    char path[4096];
-    struct listing files = list(directory, suffix);
-    while (next_file(&files, path)) {
-        size_t size;
-        const struct journal_header *header = open_journal(path, &size);
-        if (header == NULL)
-            continue;
-        const bool of_it = header->inode == inode;
-        close_journal(header, size);
-        if (of_it) {
-            remove_cache(path);
-            unlink(path);
-        }
-    }
+    const struct choice which = {.original = original};
+    bool any = false;
+    /* RATIONALE: if some journals went before the intent says so, those that are left would bring home
+     * older bytes than those that are gone, or name cache files that are gone. */
+    if (caches_wait(directory, &which) && intent_end(directory) != 0)
+        return; /* the next one to come does all of it again */
+    const bool all = remove_chosen(directory, suffix, &which, &any);
+    if (original == NULL)
+        remove_chosen(directory, unfinished, &which, &any);
+    end_removal(directory, any, all);
+}
+
+void stale_journals_finish(const char *directory)
+{
+    struct intent intent;
+    bool any = false;
+    if (intent_read(directory, &intent) != INTENT_THERE || intent.busy != INTENT_DONE)
+        return;
+    const struct choice which = {.inode = intent.inode};
+    const bool all = remove_chosen(directory, suffix, &which, &any);
+    end_removal(directory, any, all);
+}
+
+void stale_journals_discard(const char *directory, const struct original_state *original)
+{
+    const struct choice which = {.original = original};
+    struct intent intent;
+    bool any = false;
+    remove_chosen(directory, suffix, &which, &any);
     remove_nodes(directory);
-    if (!stale_journals_any(directory))
+    if (!stale_journals_any(directory)
+        || (intent_read(directory, &intent) == INTENT_THERE && intent.inode == original->file.inode))
         intent_remove(directory);
 }
 

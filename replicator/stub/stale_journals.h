@@ -12,7 +12,7 @@ enum { MOST_RANGES = 1 << 20 /* of all ranks, merged; more are too many to send 
 
 enum pending_state {
     PENDING_NONE,   /* no bytes wait */
-    PENDING_OF_OTHERS, /* they are of another file that had this name */
+    PENDING_OF_OTHERS, /* they are of other files */
     PENDING_BLOCKED,  /* pdla sync has to decide: struct pending says why */
     PENDING_READY    /* write-back is possible */
 };
@@ -34,7 +34,9 @@ const char *stale_journals_each(const char *directory, const struct original_sta
                                 const char *(*each)(void *context, const struct journal_header *), void *context);
 /* Whether there is any journal, or the lookup failed. Needs no lock. */
 bool stale_journals_any(const char *directory);
-/* What the journals in a directory say about the original. `map` NULL: the replicas are not known.
+/* Whether one of them is of a file of this inode, or may be. */
+bool stale_journals_of(const char *directory, uint64_t inode);
+/* What the journals in a directory say about the original. Those of other files stay as they are. `map` NULL: the replicas are not known.
  * `original` NULL: there is no such file. */
 enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
                                        const struct original_state *original, struct pending *);
@@ -50,8 +52,11 @@ bool stale_journals_pending(const char *directory);
 /* Removes journals without entries that ended processes left. */
 void stale_journals_remove_empty(const char *directory);
 /* Removes the journals of an original that was deleted. */
-void stale_journals_discard(const char *directory, uint64_t inode);
-/* The original has all bytes, durably: removes the journals, then the intent. */
-void stale_journals_remove(const char *directory);
+void stale_journals_discard(const char *directory, const struct original_state *);
+/* The original has all bytes, durably: removes its journals, then the intent. NULL: no journal has entries, and all
+ * go. */
+void stale_journals_remove(const char *directory, const struct original_state *);
+/* Ends a removal that was interrupted. */
+void stale_journals_finish(const char *directory);
 
 #endif

@@ -37,7 +37,7 @@ struct offer {
     uint64_t cached;               /* 1: to a cache, without a map */
     uint64_t generation, checksum; /* of rank 0's map */
     uint64_t target, lease;
-    uint64_t inode;
+    struct file_identity file;
     uint64_t others_write;         /* 1: others write to the file, too */
     uint64_t open;                 /* of this open, unlike any other */
 };
@@ -115,11 +115,11 @@ static struct offer make_offer(const struct loaded_map *map, const struct openin
     char directory[4096];
     struct write_stats *written = !writer_place(map, path, directory) ? NULL
         : write_stats_of(target == NULL ? path : map_at(map, target->path), target == NULL);
-    struct stat found;
+    struct original_state found;
     if (written == NULL)
         return (struct offer){0};
     const char *why = unwanted(target, opening, unjudged);
-    if (stat(path, &found) != 0 || !S_ISREG(found.st_mode))
+    if (!original_examine(-1, path, &found) || !S_ISREG(found.attributes.mode))
         why = "not a regular file";
     if (why == NULL && lock < 0)
         why = "the journals cannot be locked";
@@ -135,12 +135,12 @@ static struct offer make_offer(const struct loaded_map *map, const struct openin
     if (why == NULL && !recovery_lock_share(lock))
         why = "the journals cannot be locked";
     /* RATIONALE: an open without PDLA_MAP finds the bytes by the note only. */
-    if (why == NULL && !recovery_note(directory, found.st_ino))
+    if (why == NULL && !recovery_note(directory, found.file.inode))
         why = "the note of its journals cannot be written";
     write_stats_refuse(written, why);
     if (why != NULL)
         return (struct offer){0};
-    struct offer offer = {.redirects = 1, .cached = target == NULL, .inode = found.st_ino, .others_write = !alone};
+    struct offer offer = {.redirects = 1, .cached = target == NULL, .file = found.file, .others_write = !alone};
     if (getrandom(&offer.open, sizeof offer.open, GRND_NONBLOCK) != (ssize_t)sizeof offer.open)
         offer.open = (uint64_t)clock_real_ns();
     if (target != NULL) {
@@ -179,8 +179,6 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
                                         .target = writer->path,
                                         .open = offer->open,
                                         .cache = offer->cached ? hints->directory : NULL,
-                                        .device = writer->device,
-                                        .inode = writer->inode,
                                         .rank = writer->rank,
                                         .lease = writer->lease,
                                         .others_write = offer->others_write};
@@ -204,7 +202,8 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     const char *coherence = getenv("PDLA_COHERENCE");
     char directory[4096] = "";
     struct writer *writer = target == NULL ? NULL : calloc(1, sizeof *writer);
-    struct stat found;
+    const struct noted_file offered = {&offer->file, opening->path, false};
+    struct original_state found;
     if (writer == NULL)
         return NULL;
     *writer = (struct writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
@@ -223,10 +222,11 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     const int access = opening->amode & AMODE_RDWR ? O_RDWR : O_WRONLY;
     writer->fd = open(opening->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (writer->components == NULL || writer->journals == NULL || writer->written == NULL || writer->lock < 0
-        || writer->fd < 0 || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
+        || writer->fd < 0 || !original_examine(writer->fd, opening->path, &found)
+        || !S_ISREG(found.attributes.mode) || file_compare(&offered, &found.file, opening->path) != FILE_THIS)
         return writer;
-    writer->device = found.st_dev;
-    writer->inode = found.st_ino;
+    writer->device = found.file.device;
+    writer->inode = found.file.inode;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
         if ((writer->components[i] = components_make(map, target_replica(writer, i), TIMEOUT_SHORT)) != NULL)
             mine->usable |= UINT64_C(1) << i;
@@ -475,11 +475,18 @@ static void leave_open(struct writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* Whether every process has the file open only by this handle. RATIONALE: afterwards all ranks are
- * here, so that none of them waits at another open for this close to end. */
-static bool is_only_handle(const struct writer *writer)
+static bool is_deleted(const struct writer *writer)
 {
-    int64_t mine = !writer->opened_again, all;
+    struct stat found;
+    return fstat(writer->fd, &found) == 0 && found.st_nlink == 0;
+}
+
+/* Whether the next open may find the bytes of a lease: every process has the file open only by this handle, and the
+ * file has a name. RATIONALE: afterwards all ranks are here, so that none of them waits at another open for this close
+ * to end. */
+static bool may_keep(const struct writer *writer)
+{
+    int64_t mine = !writer->opened_again && !is_deleted(writer), all;
     return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
 }
 
@@ -591,7 +598,7 @@ int writer_close(struct file_handle *handle)
     struct write_stats *written = writer->written;
     mpi_handle comm = writer->comm;
     /* A lease is for the next open. Programs that have the file open now would not see its bytes. */
-    const bool keeps = writer->lease && is_only_handle(writer);
+    const bool keeps = writer->lease && may_keep(writer);
     enum other_writers others = keeps ? other_writers_of(writer) : OTHERS_WRITE;
     int error = others != OTHERS_WRITE ? make_durable_together(handle) : write_back_together(handle);
     if (others == OTHERS_WRITE)
@@ -617,19 +624,4 @@ int writer_close(struct file_handle *handle)
         mpi->Comm_free(&comm);
     /* Last, since an error handler may not return. */
     return writer_raise(handle, error);
-}
-
-void redirector_deleting(const char *path, uint64_t *inode)
-{
-    struct stat found;
-    /* RATIONALE: if the file has another link, the file and its bytes in replicas stay. */
-    *inode = stat(path, &found) == 0 && found.st_nlink == 1 ? found.st_ino : 0;
-}
-
-void redirector_deleted(const char *path, uint64_t inode)
-{
-    int error = errno;
-    if (inode != 0)
-        recovery_deleted(path, inode);
-    errno = error;
 }

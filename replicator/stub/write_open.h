@@ -26,10 +26,6 @@ bool writers_any(void);
 bool writers_end_redirection(uint64_t device, uint64_t inode, const char *why);
 /* Makes the file as long as this process has written it. True: its length may have changed. */
 bool writers_extend_original(uint64_t device, uint64_t inode);
-/* Before and after MPI_File_delete of the file at `path`: its bytes in replicas are discarded, too.
- * *inode: 0 if there are none, or if the file stays. */
-void redirector_deleting(const char *path, uint64_t *inode);
-void redirector_deleted(const char *path, uint64_t inode);
 /* Before MPI or a session ends, and when the process is `over`: writes back what the process has
  * redirected of files that are still open. Makes no MPI call and does not wait for other threads.
  * Prints on standard error which files it could not write back. */

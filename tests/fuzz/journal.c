@@ -3,6 +3,7 @@
  *
  * An input is a byte that says what is to be right (enum right), the changes of the journal's
  * header, its entries and, if there is one, the intent. */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -90,9 +91,8 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
     expect(stat(original, &found) == 0);
     struct journal_state *state = &header->states[0];
     if (right & RIGHT_ORIGINAL) {
-        header->device = found.st_dev;
-        header->inode = found.st_ino;
-        header->birth_ns = 0;
+        struct statx ignored;
+        expect(file_identify(-1, original, &header->original, &ignored));
         state->size = found.st_size;
         state->mtime_ns = nanoseconds(found.st_mtim);
         state->ctime_ns = nanoseconds(found.st_ctim);

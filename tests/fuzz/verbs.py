@@ -91,6 +91,9 @@ def damage_file(path: Path, choose: random.Random) -> bool:
 def damage_field(row: Any, name: str, choose: random.Random) -> None:
     """A number or a text of a row is another one."""
     kind = row.dtype[name]
+    if kind.names:
+        damage_field(row[name], choose.choice([one for one in kind.names if kind[one].subdtype is None]), choose)
+        return
     if kind.kind == "S":
         row[name] = choose.choice([b"", b"x", row[name][:-1], b"/", b"\xff" * kind.itemsize, b"a\0b"])
         return
@@ -111,9 +114,9 @@ def damage_journal(path: Path, choose: random.Random) -> bool:
 
 
 def damage_header(image: Image, choose: random.Random) -> bool:
-    name = choose.choice(["rank", "boot", "host", "pid", "device", "inode", "birth_ns", "lease", "target"])
+    name = choose.choice(["rank", "boot", "host", "pid", "original", "lease", "target"])
     damage_field(image.header, name, choose)
-    return name in ("inode", "birth_ns", "target")
+    return name in ("original", "target")
 
 
 def damage_counts(image: Image, choose: random.Random) -> bool:

@@ -21,7 +21,7 @@ static int write_pieces(const char *directory, int pieces)
 {
     struct journal journal;
     int original = open("/dev/null", O_RDONLY);
-    const struct journal_owner owner = {.directory = directory, .target = "/data/file", .device = 1, .inode = 2};
+    const struct journal_owner owner = {.directory = directory, .target = "/data/file"};
     if (journal_create(&journal, &owner, original) != 0 || add(&journal, 0) != 0
         || journal_sync(&journal) != 0)
         return 1;
@@ -87,7 +87,7 @@ static int boot(const char *path, const char *other)
 static int intend(const char *directory, const char *inode)
 {
     struct intent intent;
-    const struct original_state original = {.inode = strtoull(inode, NULL, 10)};
+    const struct original_state original = {.file.inode = strtoull(inode, NULL, 10)};
     return intent_begin(directory, &intent, &original);
 }
 

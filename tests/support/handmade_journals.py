@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 
 from pdla.processes import this_boot
-from pdla.replicator.identity import birth_of
+from pdla.replicator.file_identity import identify, put_identity
 from pdla.replicator.journals import ENTRY, HEADER, HEADER_SIZE, MAGIC
 
 
@@ -64,18 +64,17 @@ class CacheJournal:
     def write(self) -> None:
         """Make the journal, with the state that the target has now."""
         found = self.target.stat()
-        with self.target.open("rb") as file:
-            birth = birth_of(file.fileno())
         header = np.zeros(1, dtype=HEADER)
         rows = np.zeros(len(self.entries), dtype=ENTRY)
         for name, value in (("boot", self.boot), ("host", self.host), ("target", self.target), ("cache", self.cache)):
             header[name] = os.fsencode(str(value))
-        header["magic"], header["pid"], header["birth_ns"] = MAGIC, 812, birth
-        header["device"], header["inode"] = found.st_dev, found.st_ino
+        header["magic"], header["pid"] = MAGIC, 812
+        put_identity(header[0]["original"], identify(self.target))
         header["count"], header["synced"], header["home"] = len(rows), self.synced, self.home
         for state in header[0]["states"]:
             state["size"], state["mtime_ns"] = found.st_size, found.st_mtime_ns
             state["ctime_ns"], state["stamp_ns"] = found.st_ctime_ns, time.time_ns()
+            state["attributes"] = found.st_mode, found.st_uid, found.st_gid, found.st_nlink
         for row, (place, start, length, stamp) in zip(rows, self.entries, strict=True):
             row["place"], row["start"], row["stamp"], row["seal"] = place, start, stamp, length
         self.directory.mkdir(parents=True, exist_ok=True)
