@@ -50,6 +50,7 @@ __all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postg
 
 SLOWEST = (
     *("test_failing_calls", "test_critical_reads", "test_autopilot", "test_mpiio", "test_leases", "test_stub"),
+    "test_mpiio_files",
     *("test_daemon", "test_cephfs", "test_caches", "test_writes", "test_critical_requests", "test_cache_verbs"),
     "test_loop",
     *(

@@ -76,10 +76,6 @@ CASES = {
         "mpi 1 mode open:u:c write:0:20:1:all kill",
         "mpi 1 mode open:r:c read:all close",
     ],
-    "another writes while a call writes elsewhere": [
-        "mpi 1 mode open:u:a begin:0:10:1 pause:change,a,3456,96,77 end close",
-        "mpi 1 mode open:r:a read:all close",
-    ],
 }
 
 
