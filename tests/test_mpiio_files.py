@@ -76,6 +76,10 @@ CASES = {
         "mpi 1 mode open:u:c write:0:20:1:all kill",
         "mpi 1 mode open:r:c read:all close",
     ],
+    "another writes while a call writes elsewhere": [
+        "mpi 1 mode open:u:a begin:0:10:1 pause:change,a,3456,96,77 end close",
+        "mpi 1 mode open:r:a read:all close",
+    ],
 }
 
 
@@ -84,6 +88,16 @@ CASES = {
 @pytest.mark.thorough(2 * len(CASES))
 def test_what_others_do_to_a_file_whose_bytes_wait(case: str, mode: str, tools: Tools, scratch: Path) -> None:
     assert run(Program(1, 2, tuple(CASES[case])), mode, tools, scratch).wrong == ""
+
+
+@pytest.mark.parametrize("kind", ["directories", "links"])
+@pytest.mark.parametrize("mode", ["s4d", "ibridge"])
+@pytest.mark.thorough(2)
+def test_bytes_of_another_user_are_not_brought_home(kind: str, mode: str, tools: Tools, scratch: Path) -> None:
+    if os.geteuid() != 0:
+        unavailable("only root can be two users")
+    lines = (f"trap {kind}", "mpi 1 mode open:u:a write:0:20:1:each kill", "trap garbage", "pdla sync")
+    assert run(Program(1, 2, lines), mode, tools, scratch, NOBODY).wrong == ""
 
 
 # ---- the oracle ------------------------------------------------------------------------------------------------------
