@@ -51,7 +51,9 @@ def held_at(call: str, words: Sequence[str | Path]) -> list[str | Path]:
 def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     sources = [REPOSITORY / "tests/programs/journal_unit.c"]
-    sources += [STUB / name for name in ("journal.c", "intent.c", "crc32c.c", "locks.c", "node_directory.c")]
+    sources += [
+        STUB / name for name in ("journal.c", "intent.c", "crc32c.c", "locks.c", "node_directory.c", "own_files.c")
+    ]
     subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources], check=True)
     return program
 

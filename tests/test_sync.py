@@ -506,7 +506,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     stub = REPOSITORY / "replicator/stub"
     sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
-    sources += [stub / "intent.c", stub / "locks.c", stub / "node_directory.c"]
+    sources += [stub / name for name in ("intent.c", "locks.c", "node_directory.c", "own_files.c")]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
     return program
