@@ -190,7 +190,8 @@ def run(
         say(report.difference)
     elif verify:
         say(f"{counted(report.compared_calls, 'read')} compared with the original: no difference")
-    _say_what_waits()
+    with _failing("what waits for its write-back is not known"):
+        _say_what_waits()
     if as_json:
         print_json({"exit_code": code, **report.to_json(), "critical": critical.to_json() if critical else None})
     elif policy or _has_map():
@@ -207,7 +208,8 @@ def run(
 def _run_without(command: Sequence[str], why: str) -> NoReturn:
     """Run the program without pdla, because pdla cannot work; the exit code is the program's."""
     say(f"the program runs without pdla: {why}")
-    _say_what_waits()
+    with suppress(PdlaError, OSError):
+        _say_what_waits()
     raise click.exceptions.Exit(launch(command, os.environ))
 
 
@@ -228,12 +230,11 @@ def _has_map() -> bool:
 
 def _say_what_waits() -> None:
     """Programs without pdla read the bytes from before the write-back."""
-    with _failing("what waits for its write-back is not known"):
-        if writes_wait():
-            from pdla.replicator.waiting_writes import waiting_writes
+    if writes_wait():
+        from pdla.replicator.waiting_writes import waiting_writes
 
-            for why in waiting_writes():
-                say(why)
+        for why in waiting_writes():
+            say(why)
 
 
 @dataclass(frozen=True)
