@@ -37,8 +37,11 @@ print(json.dumps([(in_c or b"refused: " + why.value).decode(), in_python]))
 @pytest.fixture(scope="session")
 def in_c(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("home") / "home.so"
-    source = REPOSITORY / "pdla/interpose/home.c"
-    subprocess.run([*GCC, "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made, "-lpthread"], check=True)
+    rooms = [REPOSITORY / "pdla/interpose", REPOSITORY / "replicator/stub"]
+    sources = [rooms[0] / "home.c", rooms[1] / "published_map.c"]
+    flags = ["-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", *(f"-I{room}" for room in rooms)]
+    flags += ["-Wl,--defsym,map_current=0"]  # no map is loaded
+    subprocess.run([*GCC, *flags, *sources, "-o", made, "-lpthread"], check=True)
     return made
 
 
@@ -106,7 +109,7 @@ def test_h65_c_and_python_refuse_the_same_homes(in_c: Path, variables: dict[str,
     ],
 )
 def test_h65_the_map_is_found_in_the_same_way(in_c: Path, variables: dict[str, str], wanted: str) -> None:
-    assert found(in_c, variables, "home_map")[0].partition(" (")[0] == wanted
+    assert found(in_c, variables, "published_map_path")[0].partition(" (")[0] == wanted
 
 
 SPOILED: dict[str, Callable[[Path], object]] = {
@@ -124,7 +127,7 @@ def test_h64_a_home_that_others_can_change_is_not_used(in_c: Path, pdla: Launchi
     SPOILED[how](pdla.home)
     why = f"{pdla.home} belongs to another user, or others can write to it (chmod go-w)"
     assert found(in_c, {"PDLA_HOME": str(pdla.home)}) == (f"refused: {why}", f"HomeError: {why}")
-    assert found(in_c, {"PDLA_MAP": str(pdla.home / "replicas.map")}, "home_map")[0] == f"refused: {why}"
+    assert found(in_c, {"PDLA_MAP": str(pdla.home / "replicas.map")}, "published_map_path")[0] == f"refused: {why}"
     assert pdla.run("status", code=1).stderr == f"pdla: {why}\n"
     for learn in ([], ["--learn"]):
         done = pdla.run("run", *learn, "--", "sh", "-c", "echo done; exit 7", code=7)

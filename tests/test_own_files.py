@@ -151,7 +151,7 @@ def test_h64_the_directory_of_a_node_that_others_can_change_is_not_used(case: Ca
     nodes = [node_of(case, server) for server in servers(case)]
     for node in nodes:
         if kind == "another's":
-            as_stranger("mkdir", "-m", "777", node)
+            as_stranger("mkdir", "-m", "755", node)
         elif kind == "a link":
             as_stranger("mkdir", "-m", "777", node.with_name("theirs"))
             as_stranger("ln", "-s", "theirs", node)

@@ -10,14 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ENTRY = 16384 /* of the user database */, WHY = PATH_MAX + 256 };
-
-struct place {
-    char path[PATH_MAX], directory[PATH_MAX]; /* "": there is none */
-    char why[WHY];                            /* there is none, now or always */
-};
-
-static struct place home, map;
+enum { ENTRY = 16384 /* of the user database */ };
 
 /* The value of a variable; NULL: it is unset or empty. */
 static const char *value_of(const char *variable)
@@ -68,63 +61,56 @@ static bool add(char path[PATH_MAX], const char *more)
 }
 
 /* The place that a variable names, with `below` behind it. */
-static void find(struct place *place, const char *variable, const char *value, const char *below)
+static void find(struct home_place *place, const char *variable, const char *value, const char *below)
 {
     char user[PATH_MAX];
     const char *rest = expand(value, user);
     if (rest == NULL)
-        snprintf(place->why, WHY, "%s=%.*s names the directory of an unknown user (give an absolute path)", variable,
-                 PATH_MAX, value);
+        snprintf(place->why, sizeof place->why, "%s=%.*s names the directory of an unknown user (give an absolute path)",
+                 variable, PATH_MAX, value);
     else if ((*user == '\0' ? *rest : *user) != '/')
-        snprintf(place->why, WHY, "%s=%.*s is not an absolute path (give one that begins with / or ~)", variable,
-                 PATH_MAX, value);
+        snprintf(place->why, sizeof place->why, "%s=%.*s is not an absolute path (give one that begins with / or ~)",
+                 variable, PATH_MAX, value);
     else if (!add(place->path, user) || !add(place->path, rest) || !add(place->path, below)) {
         place->path[0] = '\0';
-        snprintf(place->why, WHY, "%s is too long for a path", variable);
+        snprintf(place->why, sizeof place->why, "%s is too long for a path", variable);
     } else if (place->path[0] == '\0') {
         strcpy(place->path, "/");
     }
 }
 
-static void find_below_home(struct place *place, const char *name)
+static void find_below_home(struct home_place *place, const char *name)
 {
     char below[64];
     const char *chosen = value_of("PDLA_HOME"), *data = value_of("XDG_DATA_HOME"), *user = value_of("HOME");
-    if (chosen != NULL)
-        find(place, "PDLA_HOME", chosen, name);
-    else if (data != NULL && snprintf(below, sizeof below, "pdla/%s", name) > 0)
-        find(place, "XDG_DATA_HOME", data, below);
-    else if (snprintf(below, sizeof below, ".local/share/pdla/%s", name) > 0)
-        find(place, "HOME", user == NULL ? "~" : user, below);
+    const char *variable = chosen != NULL ? "PDLA_HOME" : data != NULL ? "XDG_DATA_HOME" : "HOME";
+    const char *value = chosen != NULL ? chosen : data != NULL ? data : user != NULL ? user : "~";
+    snprintf(below, sizeof below, "%s/%s", chosen != NULL ? "" : data != NULL ? "pdla" : ".local/share/pdla", name);
+    find(place, variable, value, below);
 }
 
 /* Notes the directory whose owner counts, and what there is to say of it. */
-static void guard(struct place *place, size_t length)
+static void guard(struct home_place *place, size_t length)
 {
     snprintf(place->directory, PATH_MAX, "%.*s", (int)length, place->path);
     if (length > 0)
-        snprintf(place->why, WHY, "%s belongs to another user, or others can write to it (chmod go-w)",
+        snprintf(place->why, sizeof place->why, "%s belongs to another user, or others can write to it (chmod go-w)",
                  place->directory);
 }
 
-static void find_home(void)
+void home_find(struct home_place *place, const char *variable, const char *name)
 {
-    find_below_home(&home, "");
-    guard(&home, strlen(home.path));
-}
-
-static void find_map(void)
-{
-    const char *chosen = value_of("PDLA_MAP"), *name;
+    const char *chosen = variable == NULL ? NULL : value_of(variable), *last;
+    *place = (struct home_place){0};
     if (chosen != NULL)
-        find(&map, "PDLA_MAP", chosen, "");
+        find(place, variable, chosen, "");
     else
-        find_below_home(&map, "replicas.map");
-    name = strrchr(map.path, '/');
-    guard(&map, name == NULL ? 0 : name == map.path ? 1 : (size_t)(name - map.path));
+        find_below_home(place, name);
+    last = *name == '\0' ? NULL : strrchr(place->path, '/');
+    guard(place, last == NULL ? strlen(place->path) : last == place->path ? 1 : (size_t)(last - place->path));
 }
 
-static const char *usable(const struct place *place, const char **why)
+const char *home_usable(const struct home_place *place, const char **why)
 {
     struct stat found;
     *why = place->why;
@@ -136,16 +122,16 @@ static const char *usable(const struct place *place, const char **why)
         ? place->path : NULL;
 }
 
+static struct home_place home;
+
+static void find_home(void)
+{
+    home_find(&home, NULL, "");
+}
+
 const char *home_directory(const char **why)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, find_home);
-    return usable(&home, why);
-}
-
-const char *home_map(const char **why)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_map);
-    return usable(&map, why);
+    return home_usable(&home, why);
 }

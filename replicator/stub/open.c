@@ -14,9 +14,9 @@
 #include "critical_requests.h"
 #include "deferred_close.h"
 #include "freshness.h"
-#include "home.h"
 #include "leased_open.h"
 #include "posix_coherence.h"
+#include "published_map.h"
 #include "recovery.h"
 #include "report.h"
 #include "roll_call.h"
@@ -54,12 +54,6 @@ struct read_abilities {
     uint64_t no_target;      /* rank 0 knows no replicas for writes to it */
     uint64_t measures;       /* critical_requests_measures() */
 };
-
-const struct loaded_map *map_published(const char **why)
-{
-    const char *path = home_map(why);
-    return path == NULL ? NULL : map_current(path, why);
-}
 
 enum { DESCRIPTOR_SHARE = 4 /* components may use at most a quarter of the descriptors of the process */ };
 
@@ -290,8 +284,8 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     if (ranks == 1)
         comm = mpi->comm_null;
     const char *why = NULL, *nowhere;
-    const struct loaded_map *map = map_published(&why);
-    report_opened(map, home_map(&nowhere), map == NULL ? why : NULL, rank);
+    const struct loaded_map *map = published_map(&why);
+    report_opened(map, published_map_path(&nowhere), map == NULL ? why : NULL, rank);
     struct reader *reader;
     struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
     char ignored[4096];
@@ -301,7 +295,7 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     mine.measures = all_bits(critical_requests_measures(critical));
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (map != NULL && map_damage(map) != NULL)
-        report_opened(map, home_map(&nowhere), map_damage(map), rank);
+        report_opened(map, published_map_path(&nowhere), map_damage(map), rank);
     if (native || !agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (handle != NULL) {
@@ -329,7 +323,7 @@ static bool stays_native(const char *path)
     const char *ignored;
     char journals[4096];
     struct stat found;
-    const struct loaded_map *map = map_published(&ignored);
+    const struct loaded_map *map = published_map(&ignored);
     const struct map_file *file = map == NULL || stat(path, &found) != 0 ? NULL
         : map_find(map, path, found.st_dev, found.st_ino);
     return (file == NULL || file->replica_count == 0) && cache_policy(path) == POLICY_NONE
@@ -357,7 +351,7 @@ static const char *recover_before_open(const struct opening *opening, const char
     char journals[4096];
     const char *ignored;
     const bool keep = rank == 0 && writer_wanted(path, opening->amode)
-        && writer_place(map_published(&ignored), path, journals);
+        && writer_place(published_map(&ignored), path, journals);
     const bool only_reads = opening->amode & AMODE_RDONLY && unsuitable(opening->amode) == NULL;
     *native = ranks > 1 && rank == 0 && stays_native(path);
     return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock,

@@ -21,9 +21,6 @@ void redirector_not_opened(struct opening *);
  * MPI_File_close is to return if it succeeds. */
 int redirector_closing(struct file_handle *handle);
 
-/* The map that is published for this program. NULL: *why says in a line why it cannot be used. */
-const struct loaded_map *map_published(const char **why);
-
 /* The descriptor of a component of a replica that this file uses. -1: there is none; if the
  * component is to blame, the replica is refused. RATIONALE: a rank opens only what it reads from.
  * Ranks may have a server each of many, and with a metadata server an open takes as long as a read.

@@ -132,7 +132,8 @@ const char *pending_caches_gather(struct gathered *gathered, const char *directo
 {
     *gathered = (struct gathered){.path = path, .speaks = speaks, .size = original->size, .oldest = UINT64_MAX,
                                   .low = INT64_MAX};
-    const char *why = add_source(gathered, path, open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)) ? NULL : "out of memory";
+    const int original_fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const char *why = add_source(gathered, path, original_fd) ? NULL : "out of memory";
     if (why == NULL)
         why = stale_journals_each(directory, original, find_oldest, gathered);
     return why != NULL ? why : stale_journals_each(directory, original, add_journal, gathered);

@@ -14,12 +14,12 @@
 #include "collective_consensus.h"
 #include "components.h"
 #include "deferred_close.h"
-#include "home.h"
 #include "launch.h"
 #include "leased_open.h"
 #include "locks.h"
 #include "open.h"
 #include "pending_caches.h"
+#include "published_map.h"
 #include "report.h"
 #include "redirection.h"
 #include "write_stats.h"
@@ -51,7 +51,7 @@ static void say_once(const char *why)
 /* The directory of all directories of journals, next to the map. */
 static bool journals_root(char root[4096])
 {
-    const char *why, *map = home_map(&why);
+    const char *why, *map = published_map_path(&why);
     if (map == NULL) {
         say_once(why);
         return false;
@@ -743,7 +743,7 @@ static const struct loaded_map *map_for(const char *path)
     const char *name = getenv("PDLA_MAP"), *ignored;
     struct stat found;
     const bool wanted = (name != NULL && *name != '\0') || (stat(path, &found) == 0 && recovery_noted(found.st_ino));
-    return wanted ? map_published(&ignored) : NULL;
+    return wanted ? published_map(&ignored) : NULL;
 }
 
 /* RATIONALE: rank 0 keeps others out until the file is open. A rank that first opens the file by
@@ -781,7 +781,7 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
         *word = what.word;
         more = what.ranges > 0;
         if (rank != 0 && more)
-            map = map_published(&ignored);
+            map = published_map(&ignored);
         if (what.in_place && leased != NULL) {
             *leased = lease_in_place(comm, rank, ranks, path, map, &what, finding.left.ranges, finding.index);
             in_place = false;
@@ -820,7 +820,7 @@ void recovery_deleted(const char *path, uint64_t inode)
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     const struct original_state original = {.inode = inode};
     const char *ignored;
-    const struct loaded_map *map = map_published(&ignored);
+    const struct loaded_map *map = published_map(&ignored);
     const int count = directories == NULL ? 0 : directories_of(map, path, &original, NULL, directories);
     for (int i = 0; i < count; i++) {
         const int lock = stale_journals_any(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;

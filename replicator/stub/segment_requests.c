@@ -6,9 +6,8 @@
 #include <sys/mman.h>
 
 #include "critical_requests.h"
-#include "home.h"
 #include "node_memory.h"
-#include "open.h"
+#include "published_map.h"
 #include "report.h"
 #include "storage.h"
 
@@ -88,13 +87,13 @@ struct segment_requests *segment_requests_open(const char *path, int ranks, cons
         return NULL;
     segments->per_byte = costs->model.disk.seconds_per_byte[CACHING_READ] / (double)costs->home_servers;
     const char *why;
-    segments->map = map_published(&why);
+    segments->map = published_map(&why);
     segments->lifted = file_named(segments->map, path);
     segments->ranks = ranks;
     segments->file = (uint64_t)crc32c(0, path, strlen(path)) << 32;
     segments->loads = sizes_read(segments)
         ? node_memory(getenv("PDLA_CRITICAL_LOG"), "loads", sizeof *segments->loads) : NULL;
-    segments->until = segments->loads == NULL ? NULL : shared_turn(home_map(&why));
+    segments->until = segments->loads == NULL ? NULL : shared_turn(published_map_path(&why));
     if (segments->until != NULL)
         return segments;
     segment_requests_close(segments);
