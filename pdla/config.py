@@ -49,7 +49,7 @@ def _absolute(variable: str, value: str) -> Path:
     user, slash, rest = value.partition("/")
     directory = _directory_of(user[1:]) if user.startswith("~") else user
     if directory is None:
-        raise ConfigError(f"{variable}={value} names the directory of an unknown user (give an absolute path)")
+        raise ConfigError(f"{variable}={value} names the home of an unknown user (give an absolute path)")
     if not (path := directory + slash + rest).startswith("/"):
         raise ConfigError(f"{variable}={value} is not an absolute path (give one that begins with / or ~)")
     return Path("/", *path.split("/"))

@@ -211,20 +211,20 @@ def test_h64_bytes_that_others_may_have_changed_do_not_come_home(
 
 
 def test_h64_what_other_users_say_of_room_does_no_harm(case: Case) -> None:
-    """Any number, or a link to anywhere, in a directory with the name of a node's."""
-    as_stranger("mkdir", servers(case)[0] / "pdla-x-1-20002.node", servers(case)[0] / "pdla-y-1-20002.node")
-    for name in ("x", "y"):
-        link = servers(case)[0] / f"pdla-{name}-1-20002.node" / "reserved"
-        as_stranger("ln", "-s", f"{2**63 - 1}:{2**63 - 1}", link)
-    as_stranger("ln", "-s", "/proc/self/fd", servers(case)[1] / "pdla-z-1-20002.node")
+    """Any numbers, whose sum is too large for 64 bits, and a link to anywhere with the name of a node's directory."""
+    nodes = [servers(case)[0] / f"pdla-{number}-1-{STRANGER}.node" for number in range(3)]
+    for node, said in zip(nodes, (f"{2**63 - 1}:1", f"{2**63 - 1}:{2**63 - 1}", f"2:{2**63 - 1}"), strict=True):
+        as_stranger("mkdir", node)
+        as_stranger("ln", "-s", said, node / "reserved")
+    as_stranger("ln", "-s", "/proc/self/fd", servers(case)[1] / f"pdla-3-1-{STRANGER}.node")
     native = case.natively("write:0", "again:0")
     case.original.unlink()
     limited = {**settings(case), "PDLA_SSD_BYTES": str(1 << 20)}
     ran = case.run(limited, "write:0", "again:0")
     assert ran.bytes == native.bytes
     assert ran.total("written", "bytes") == 0 and "no room in the cache" in ran.passed
-    for name in ("x", "y"):
-        (servers(case)[0] / f"pdla-{name}-1-20002.node" / "reserved").unlink()
+    for node in nodes:
+        (node / "reserved").unlink()
     case.original.unlink()
     assert case.run(limited, "write:0", "again:0").total("written", "bytes") > 0
 

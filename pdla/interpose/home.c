@@ -66,7 +66,7 @@ static void find(struct home_place *place, const char *variable, const char *val
     char user[PATH_MAX];
     const char *rest = expand(value, user);
     if (rest == NULL)
-        snprintf(place->why, sizeof place->why, "%s=%.*s names the directory of an unknown user (give an absolute path)",
+        snprintf(place->why, sizeof place->why, "%s=%.*s names the home of an unknown user (give an absolute path)",
                  variable, PATH_MAX, value);
     else if ((*user == '\0' ? *rest : *user) != '/')
         snprintf(place->why, sizeof place->why, "%s=%.*s is not an absolute path (give one that begins with / or ~)",
