@@ -51,7 +51,7 @@ SAFETY := freshness staleness journal intent locks stale_journals recovery write
 # Those of caches, and of leases that are read where they are.
 CACHED := cache cache_hints cache_marks homeward node_home node_peers mover deferred_close pending_caches \
           leased_open leased_read leased_walk ranges partial_pages transfer exchange cache_gain \
-          segment_requests node_memory
+          segment_requests node_memory own_files
 GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
 COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 

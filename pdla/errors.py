@@ -13,6 +13,10 @@ class ConfigError(PdlaError):
     """A configuration file or an option has a wrong value."""
 
 
+class HomeError(PdlaError):
+    """The directory of pdla's own files cannot be used now. A program runs without pdla then."""
+
+
 class BusyError(PdlaError):
     """Another process works on the same thing; the same request may succeed later."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pdla.model import Int64Array
+from pdla.own_files import open_cache
 from pdla.processes import this_boot
 from pdla.replicator.intent import HeldIntent
 from pdla.replicator.journals import Journal
@@ -83,7 +83,7 @@ class InCaches:
             for number in np.unique(np.searchsorted(self._bases, places, side="right") - 1).tolist():
                 path = self._journals[number].cache
                 assert path is not None
-                files[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                files[number] = open_cache(path)
                 stack.callback(os.close, files[number])
             bases = self._bases.tolist()
 
@@ -131,13 +131,16 @@ _PLACE, _START, _STOP, _JOURNAL, _UNSYNCED = range(5)
 
 
 def _size(cache: Path | None) -> int:
-    """The size of a cache file; -1: it is not here."""
+    """The size of a cache file; -1: it is not here, or not the one that this user's program wrote."""
     assert cache is not None
     try:
-        found = cache.lstat()
+        descriptor = open_cache(cache)
     except OSError:
         return -1
-    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
 
 
 def _states(journal: Journal, size: int) -> Int64Array:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from pdla.accessmap import AccessMap
-from pdla.catalog import Replica
+from pdla.catalog import Component, Replica
 from pdla.layouts.striping import locate
 from pdla.model import Int64Array
 from pdla.processes import this_boot
@@ -67,14 +67,22 @@ class InReplicas:
             replica = self._replicas[number]
             mine = self._good[self._good[:, 0] == number][:, 1:]
             with ExitStack() as stack:
-                files = [os.open(component.path, os.O_RDONLY | os.O_CLOEXEC) for component in replica.components]
-                for file in files:
-                    stack.callback(os.close, file)
+                files = [_open(component, stack) for component in replica.components]
                 read = partial(_read, files, replica)
                 for offsets, lengths, places in _batches(replica.access_map, mine):
                     intent.renew()
                     move(target, read, offsets, lengths, places)
                     advance(int(lengths.sum()))
+
+
+def _open(component: Component, stack: ExitStack) -> int:
+    """A component, for reading. RATIONALE: what was looked at before may have been replaced since."""
+    file = os.open(component.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    stack.callback(os.close, file)
+    found = os.fstat(file)
+    if (found.st_ino, found.st_size) != (component.inode, component.size):
+        raise FileNotFoundError(f"{component.path} is another file than the one that was built")
+    return file
 
 
 def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array, list[Journal]]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pdla.own_files import is_node, open_directory
+
 SUM = "reserved"
 """The link that says what a node has reserved."""
 UNUSED_SECONDS = 86_400
@@ -18,14 +20,18 @@ TRIES, PAUSE = 100, 0.001
 
 def remove_cache(cache: Path) -> None:
     """Remove a cache file that may be gone and, on an SSD server, its node's sum."""
-    node = cache.parent
-    if not (node.name.startswith("pdla-") and node.suffix == ".node"):
+    if not is_node(cache.parent):
         cache.unlink(missing_ok=True)
+        return
+    try:
+        node = open_directory(cache.parent)
+    except (FileNotFoundError, PermissionError):
         return
     with _alone(node):
         # RATIONALE: the sum goes first, so that a kill leaves files that are counted.
-        (node / SUM).unlink(missing_ok=True)
-        cache.unlink(missing_ok=True)
+        for name in (SUM, cache.name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=node)
 
 
 def remove_unused_nodes(servers: Iterable[str]) -> None:
@@ -35,19 +41,18 @@ def remove_unused_nodes(servers: Iterable[str]) -> None:
     """
     for server in servers:
         for node in Path(server).glob(f"pdla-*-{os.geteuid()}.node"):
-            with suppress(OSError):  # it is gone, or a killed program has a cache file there
+            with suppress(OSError):  # it is gone or not this user's, or a killed program has a cache file there
+                os.close(open_directory(node))
                 if node.stat().st_mtime < time.time() - UNUSED_SECONDS:
                     node.rmdir()
 
 
 @contextmanager
-def _alone(node: Path) -> Iterator[None]:
-    """While no process of this node replaces the sum, or waits for longer than one takes; there may be no locks."""
-    try:
-        descriptor = os.open(node, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        yield
-        return
+def _alone(descriptor: int) -> Iterator[None]:
+    """While no process of this node replaces the sum, or waits for longer than one takes; there may be no locks.
+
+    ``descriptor`` is that of the node's directory, and closed at the end.
+    """
     try:
         for _ in range(TRIES):
             try:

@@ -31,7 +31,7 @@ VARIED = {
     "create report": 3,
     "change report": 2,
     "stat report": 3,
-    "open report": 2,
+    "open report": 4,
 }
 """Counts that depend on which rank comes first, and makes the directory of the node; and the most that they can be."""
 

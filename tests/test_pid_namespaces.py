@@ -51,7 +51,7 @@ def held_at(call: str, words: Sequence[str | Path]) -> list[str | Path]:
 def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     sources = [REPOSITORY / "tests/programs/journal_unit.c"]
-    names = ("journal", "file_identity", "intent", "crc32c", "locks", "node_directory")
+    names = ("journal", "file_identity", "intent", "crc32c", "locks", "node_directory", "own_files")
     sources += [STUB / f"{name}.c" for name in names]
     subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources], check=True)
     return program

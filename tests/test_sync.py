@@ -509,7 +509,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     stub = REPOSITORY / "replicator/stub"
     sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
-    sources += [stub / f"{name}.c" for name in ("file_identity", "intent", "locks", "node_directory")]
+    sources += [stub / f"{name}.c" for name in ("file_identity", "intent", "locks", "node_directory", "own_files")]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
     return program

@@ -8,24 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "home.h"
 #include "launch.h"
 #include "recorder.h"
 
 #define LOG_BYTES "67108864" /* as in pdla/autopilot/spool.py */
-
-/* Where pdla keeps its files: as pdla.config.home(). False: nobody says it. */
-static bool find_home(char *home, size_t room)
-{
-    const char *chosen = getenv("PDLA_HOME"), *data = getenv("XDG_DATA_HOME"), *user = getenv("HOME");
-    int length = -1;
-    if (chosen != NULL && *chosen == '/')
-        length = snprintf(home, room, "%s", chosen);
-    else if (chosen == NULL && data != NULL && *data == '/')
-        length = snprintf(home, room, "%s/pdla", data);
-    else if (chosen == NULL && user != NULL && *user == '/')
-        length = snprintf(home, room, "%s/.local/share/pdla", user);
-    return length > 0 && length < (int)room;
-}
 
 /* The directory of a program. RATIONALE: it has the hour in its name, because launchers use names again. A run whose
  * ranks start in two hours leaves two parts, from which nothing is learned. */
@@ -62,11 +49,16 @@ static void note_writes(const char *place)
 
 void learn_unasked(void)
 {
-    char home[PATH_MAX - 64], place[PATH_MAX - 16];
+    char place[PATH_MAX - 16];
     struct launch launch;
-    const char *wish = getenv("PDLA_LEARN");
+    const char *wish = getenv("PDLA_LEARN"), *home, *why;
     if (wish == NULL || strcmp(wish, "1") != 0 || getenv("PDLA_TRACE") != NULL || getenv("PDLA_MAP") != NULL ||
-        launch_find(&launch) != LAUNCH_NAMED || !find_home(home, sizeof home))
+        launch_find(&launch) != LAUNCH_NAMED)
+        return;
+    home = home_directory(&why);
+    if (home == NULL && launch_is_first())
+        fprintf(stderr, "pdla: nothing is learned, because %s\n", why);
+    if (home == NULL || strlen(home) >= PATH_MAX - 64)
         return;
     snprintf(place, sizeof place, "%s/replicas.map", home);
     if (access(place, R_OK) == 0)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pdla.config import home_path
 from pdla.errors import PdlaError
 
 OPENMPI_LIST = "OMPI_MCA_mca_base_env_list"
@@ -28,12 +29,15 @@ def library() -> Path | None:
 
 
 def preloaded(variables: Mapping[str, str], *, posix: bool = False, coherence: bool = False) -> dict[str, str]:
-    """The present environment with ``variables`` and with pdla's library in LD_PRELOAD (once; other libraries stay).
+    """The present environment with ``variables``, PDLA_HOME as an absolute path, and pdla's library in LD_PRELOAD.
+
+    The library is there once; other libraries stay.
 
     ``posix`` also preloads the library that records POSIX calls. ``coherence`` also preloads the
     library that does the write-back of redirected writes before POSIX calls look at the file.
 
     Raises:
+        ConfigError: nothing names an absolute path for PDLA_HOME.
         PdlaError: there is no library.
     """
     path = library()
@@ -42,7 +46,7 @@ def preloaded(variables: Mapping[str, str], *, posix: bool = False, coherence: b
     more = [name for name, wanted in (("libpdla-posix.so", posix), ("libpdla-coherence.so", coherence)) if wanted]
     ours = [str(path), *(str(path.with_name(name)) for name in more)]
     others = [name for name in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if name not in ours]
-    return {**os.environ, **variables, "LD_PRELOAD": ":".join([*ours, *others])}
+    return {**os.environ, "PDLA_HOME": str(home_path()), **variables, "LD_PRELOAD": ":".join([*ours, *others])}
 
 
 def for_other_nodes(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

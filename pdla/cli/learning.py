@@ -16,7 +16,7 @@ from pdla.autopilot import spool
 from pdla.cli.caching import RUNS
 from pdla.cli.launch import library
 from pdla.cli.options import IDLE_IO, IDLE_LOAD, json_option, print_json, say
-from pdla.errors import CatalogError, PdlaError
+from pdla.errors import CatalogError, HomeError, PdlaError
 from pdla.file_policies import FilePolicies
 from pdla.units import parse_bytes
 
@@ -27,6 +27,8 @@ def unusable() -> str:
         return "libpdla.so is missing: pdla was installed without a C compiler"
     try:
         spool.made_directory()
+    except HomeError as error:
+        return str(error)
     except OSError as error:
         return f"cannot use {spool.directory()}: {error.strerror}"
     return "" if os.access(spool.directory(), os.W_OK | os.X_OK) else f"cannot write into {spool.directory()}"
@@ -69,9 +71,9 @@ def end_recording(recording: spool.Recording, code: int, report: Mapping[str, An
 
 def follow(run: str, *, wait: bool) -> None:
     """Learn from the run of this name: now, or in the background. What fails is a line, and no error of the run."""
-    if trouble := spool.trouble():
-        say(trouble)
     try:
+        if trouble := spool.trouble():
+            say(trouble)
         if wait:
             _learn(run, background=False, as_json=None)
         else:

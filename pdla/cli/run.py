@@ -7,10 +7,10 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import click
 
@@ -21,7 +21,7 @@ from pdla.cli.launch import launch, preloaded
 from pdla.cli.learning import end_recording, follow, own_cluster, policies_of_next_run, record_to_learn, unusable
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
-from pdla.errors import ConfigError, PdlaError
+from pdla.errors import ConfigError, HomeError, PdlaError
 from pdla.file_policies import FilePolicies
 from pdla.left_reports import RANKS, has_reports, leave, note_run
 from pdla.units import counted
@@ -32,22 +32,40 @@ def _is_rank() -> bool:
     return "PMI_RANK" in os.environ or "PMIX_RANK" in os.environ
 
 
+def _begin(command: Sequence[str]) -> tuple[Path, int]:
+    """Make the directory of a run; its path, and a descriptor that has it locked.
+
+    Raises:
+        HomeError: there is no place for that.
+    """
+    reports = home() / f"{RUN_PREFIX}{os.urandom(8).hex()}"
+    try:
+        home().mkdir(parents=True, exist_ok=True, mode=0o700)
+        reports.mkdir(mode=0o700)
+        descriptor = os.open(reports, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        note_run(reports, command)
+        if not _is_rank():
+            (reports / RANKS).mkdir(mode=0o700)
+    except (OSError, PdlaError) as error:
+        shutil.rmtree(reports, ignore_errors=True)
+        said = f"cannot use {error.filename or reports}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        raise HomeError(said) from None
+    return reports, descriptor
+
+
 @contextmanager
 def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tuple[dict[str, str], Path]]:
     """The environment variables that redirect a program, and the directory for the exit reports of its ranks.
 
     The directory is locked while it is in use. Its name is that of the run. If the command is killed, the daemon or
     pdla gc records the reports in it and removes it.
+
+    Raises:
+        HomeError: there is no place for that.
     """
-    home().mkdir(parents=True, exist_ok=True, mode=0o700)
-    reports = home() / f"{RUN_PREFIX}{os.urandom(8).hex()}"
-    reports.mkdir(mode=0o700)
-    descriptor = os.open(reports, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    reports, descriptor = _begin(command)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        note_run(reports, command)
-        if not _is_rank():
-            (reports / RANKS).mkdir(mode=0o700)
         yield {"PDLA_MAP": str(map_path()), "PDLA_REPORT": str(reports), "PDLA_WRITES": writes}, reports
     except BaseException:
         if not has_reports(reports):
@@ -133,53 +151,50 @@ def run(
         raise click.UsageError(
             "--policy auto needs --learn, and takes neither --coherence nor --hint nor another policy"
         )
-    if not chosen:
-        serving = _serving(_read_policies(named), cluster, coherence, hints, learn=learn)
+    serving = _Serving() if chosen else _serving(_read_policies(named), cluster, coherence, hints, learn=learn)
     if learn and (why := unusable()):
-        say(f"the program runs without pdla: {why}")
-        raise click.exceptions.Exit(launch(command, os.environ))
-    with redirection(command, writes) as (variables, reports):
-        serving = _begun_as_chosen(command, cluster, reports) if chosen else serving.begun(reports)
+        _run_without(command, why)
+    with ExitStack() as stack:
+        try:
+            variables, reports = stack.enter_context(redirection(command, writes))
+        except HomeError as error:
+            _run_without(command, str(error))
+        serving = _begun_as_chosen(command, cluster, reports) if chosen else _begun(serving, reports)
         policy, critical = str(serving.policies) if serving.policies.names else "", serving.critical
         recording = record_to_learn(reports.name, command, cluster, policy, chosen=chosen, writes=writes)
-        with recording if learn else nullcontext() as learned:
-            variables |= learned.variables if learned else {}
-            variables |= serving.variables
-            variables |= {"PDLA_VERIFY": "1"} if verify else {}
-            variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
-            coherent = writes != "original" or bool(policy) or writes_are_noted()
-            with critical.beside(reports) if critical else nullcontext():
-                code = launch(command, preloaded(variables, coherence=coherent))
-            report = collect(reports, shlex.join(command))
-            if policy and not map_path().exists():
-                report = replace(report, map={})  # nobody asked for replicas
-            # The exit code is the program's; a report that cannot be kept does not change it.
-            try:
-                leave(reports.name, report.to_json())
-            except PdlaError as error:
-                say(f"the report of this run was not kept: {error}")
-            if critical:
+        learned = stack.enter_context(recording) if learn else None
+        variables |= learned.variables if learned else {}
+        variables |= serving.variables
+        variables |= {"PDLA_VERIFY": "1"} if verify else {}
+        variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
+        coherent = writes != "original" or bool(policy) or writes_are_noted()
+        with critical.beside(reports) if critical else nullcontext():
+            code = launch(command, preloaded(variables, coherence=coherent))
+        report = collect(reports, shlex.join(command))
+        if policy and not _has_map():
+            report = replace(report, map={})  # nobody asked for replicas
+        with _failing("the report of this run was not kept"):
+            leave(reports.name, report.to_json())
+        if critical:
+            with _failing("what this run found critical cannot be read"):
                 critical.ended(reports)
-            if learned:
-                end_recording(learned, code, report.to_json())
+        if learned:
+            end_recording(learned, code, report.to_json())
     code = code or int(bool(report.errors or report.difference))
     if critical:
-        try:
+        with _failing("what this run found critical was not recorded in the catalog"):
             critical.finish(report)
-        except PdlaError as error:
-            say(f"what this run found critical was not recorded in the catalog: {error}")
-    waiting = _waiting() if writes_wait() else []
     for note in critical.notes if critical else ():
         say(note)
     if report.difference:
         say(report.difference)
     elif verify:
         say(f"{counted(report.compared_calls, 'read')} compared with the original: no difference")
-    for why in waiting:
-        say(why)
+    with _failing("what waits for its write-back is not known"):
+        _say_what_waits()
     if as_json:
         print_json({"exit_code": code, **report.to_json(), "critical": critical.to_json() if critical else None})
-    elif policy or map_path().exists():
+    elif policy or _has_map():
         say(report.sentence)
     else:
         say("nothing was redirected: no replica is published yet (pdla replicate publishes them)")
@@ -190,10 +205,36 @@ def run(
     raise click.exceptions.Exit(code)
 
 
-def _waiting() -> list[str]:
-    from pdla.replicator.waiting_writes import waiting_writes
+def _run_without(command: Sequence[str], why: str) -> NoReturn:
+    """Run the program without pdla, because pdla cannot work; the exit code is the program's."""
+    say(f"the program runs without pdla: {why}")
+    with suppress(PdlaError, OSError):
+        _say_what_waits()
+    raise click.exceptions.Exit(launch(command, os.environ))
 
-    return waiting_writes()
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """What fails when the program has ended is a line: the exit code stays the program's."""
+    try:
+        yield
+    except (PdlaError, OSError) as error:
+        say(f"{what}: {error}")
+
+
+def _has_map() -> bool:
+    with suppress(HomeError, OSError):
+        return map_path().exists()
+    return False
+
+
+def _say_what_waits() -> None:
+    """Programs without pdla read the bytes from before the write-back."""
+    if writes_wait():
+        from pdla.replicator.waiting_writes import waiting_writes
+
+        for why in waiting_writes():
+            say(why)
 
 
 @dataclass(frozen=True)
@@ -238,6 +279,15 @@ def _serving(
     if storage is None or not on_ssds(policies):
         return _Serving(policies, variables)
     return _Serving(policies, variables, CriticalRun(policies, storage, reserved_bytes(storage, hints)))
+
+
+def _begun(serving: _Serving, reports: Path) -> _Serving:
+    """What is asked for; without its policies if they cannot serve."""
+    try:
+        return serving.begun(reports)
+    except PdlaError as error:
+        say(f"without --policy: {error}")
+        return _Serving()
 
 
 def _begun_as_chosen(command: Sequence[str], cluster: str | None, reports: Path) -> _Serving:

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "launch.h"
 
 static void leave_to_parent(void)
 {
@@ -43,17 +44,12 @@ __attribute__((destructor)) static void end_process(void)
     report_once();
 }
 
-/* One of the processes says it, if the launcher numbers them. */
 static void say_unknown(const struct mpi *mpi)
 {
-    static const char *const numbers[] = {"PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "ALPS_APP_PE", "MPI_RANK"};
     char version[8192] = "an MPI without a version"; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
     int length;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        const char *number = getenv(numbers[i]);
-        if (number && strcmp(number, "0") != 0)
-            return;
-    }
+    if (!launch_is_first())
+        return;
     if (mpi->Get_library_version)
         mpi->Get_library_version(version, &length);
     fprintf(stderr, "pdla: does not know this MPI (%.*s), so the program runs without pdla\n",

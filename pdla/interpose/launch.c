@@ -1,7 +1,6 @@
 #include "launch.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +146,17 @@ static enum launch_knowledge find(struct launch *launch)
         if ((size == 0 || &launchers[i] == intel) && name_by_variables(&launchers[i], launch))
             return LAUNCH_NAMED;
     return pmi && size == 0 && is_contained() ? LAUNCH_HIDDEN : LAUNCH_UNKNOWN;
+}
+
+bool launch_is_first(void)
+{
+    static const char *const numbers[] = {"PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "ALPS_APP_PE", "MPI_RANK"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *number = getenv(numbers[i]);
+        if (number && strcmp(number, "0") != 0)
+            return false;
+    }
+    return true;
 }
 
 enum launch_knowledge launch_find(struct launch *launch)

@@ -2,6 +2,8 @@
 #ifndef PDLA_LAUNCH_H
 #define PDLA_LAUNCH_H
 
+#include <stdbool.h>
+
 enum launch_knowledge {
     LAUNCH_UNKNOWN, /* a launcher that gives no name, or none */
     LAUNCH_NAMED,
@@ -16,5 +18,7 @@ struct launch {
 
 /* Fills in what is found if the program is named. */
 enum launch_knowledge launch_find(struct launch *);
+/* Whether this process is the first one, or the launcher does not number them: it says what all could say. */
+bool launch_is_first(void);
 
 #endif

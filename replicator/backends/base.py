@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import ClassVar, NamedTuple
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout, Pool
+from pdla.own_files import open_directory
 from pdla.replicator.backends.originals import OriginalStriping
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -255,9 +255,7 @@ def make_folder(directory: Path) -> Path:
     """
     folder = folder_in(directory)
     folder.mkdir(exist_ok=True, mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "it belongs to another user, or others can write to it", str(folder))
+    os.close(open_directory(folder))
     return folder
 
 

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "own_files.h"
+
 enum { MOST_TRIES = 100 /* to make a directory that others remove when it is empty */ };
 
 void node_boot(char boot[40])
@@ -42,6 +44,18 @@ static bool make(char *directory, mode_t mode)
     return true;
 }
 
+/* Makes a file in a directory of this user. -1: see errno. */
+static int open_in(const char *directory, const char *name, int flags)
+{
+    const int node = own_directory_open(directory);
+    if (node < 0)
+        return -1;
+    const int fd = openat(node, name, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), error = errno;
+    close(node);
+    errno = error;
+    return fd;
+}
+
 int node_directory_open(const char *path, int flags, mode_t mode)
 {
     const size_t length = (size_t)(strrchr(path, '/') - path);
@@ -54,7 +68,7 @@ int node_directory_open(const char *path, int flags, mode_t mode)
     memcpy(directory, path, length);
     directory[length] = '\0';
     for (int tries = 0; tries < MOST_TRIES; tries++) {
-        fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = open_in(directory, path + length + 1, flags);
         if (fd >= 0 || errno != ENOENT || !make(directory, mode))
             break;
     }

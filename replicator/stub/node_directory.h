@@ -8,7 +8,7 @@
 /* Makes the entries of a directory durable. 0 or an errno. */
 int directory_sync(const char *directory);
 /* Opens a file for writing that is made, with more `flags`, and so is its directory if it is missing, with the
- * permissions `mode`. -1: see errno. */
+ * permissions `mode`. -1: see errno; EPERM: the directory is not this user's, or others can write to it. */
 int node_directory_open(const char *path, int flags, mode_t mode);
 /* What tells this boot of this node from all others. Unchanged: not known. */
 void node_boot(char boot[40]);

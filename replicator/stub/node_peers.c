@@ -22,6 +22,7 @@
 #include "redirected_call.h"
 #include "redirection.h"
 #include "replica_choice.h"
+#include "reservations.h"
 #include "writeback.h"
 #include "writer.h"
 
@@ -92,7 +93,7 @@ static bool map_peer(struct peer *peer, const char *path)
         return false;
     }
     if (peer->journal.header->cache[0] != '\0')
-        peer->cache = open(peer->journal.header->cache, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        peer->cache = reservations_reopen(peer->journal.header->cache, 0);
     return true;
 }
 

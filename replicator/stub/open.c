@@ -16,6 +16,7 @@
 #include "freshness.h"
 #include "leased_open.h"
 #include "posix_coherence.h"
+#include "published_map.h"
 #include "recovery.h"
 #include "report.h"
 #include "roll_call.h"
@@ -26,11 +27,11 @@
 #include "write_open.h"
 #include "writer.h"
 
-/* NULL: nothing is redirected. */
-static const char *map_name(void)
+/* Whether anything may be redirected: the same on all ranks. */
+static bool redirects(void)
 {
     const char *name = getenv("PDLA_MAP");
-    return name != NULL && *name != '\0' && roll_call_missing() == NULL ? name : NULL;
+    return name != NULL && *name != '\0' && roll_call_missing() == NULL;
 }
 
 /* With equal members, ranks mean the same file in the same state, by the same map. */
@@ -282,9 +283,9 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
         return;
     if (ranks == 1)
         comm = mpi->comm_null;
-    const char *why = NULL;
-    const struct loaded_map *map = map_current(map_name(), &why);
-    report_opened(map, map_name(), map == NULL ? why : NULL, rank);
+    const char *why = NULL, *nowhere;
+    const struct loaded_map *map = published_map(&why);
+    report_opened(map, published_map_path(&nowhere), map == NULL ? why : NULL, rank);
     struct reader *reader;
     struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
     char ignored[4096];
@@ -294,7 +295,7 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     mine.measures = all_bits(critical_requests_measures(critical));
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (map != NULL && map_damage(map) != NULL)
-        report_opened(map, map_name(), map_damage(map), rank);
+        report_opened(map, published_map_path(&nowhere), map_damage(map), rank);
     if (native || !agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (handle != NULL) {
@@ -322,7 +323,7 @@ static bool stays_native(const char *path)
     const char *ignored;
     char journals[4096];
     struct stat found;
-    const struct loaded_map *map = map_current(map_name(), &ignored);
+    const struct loaded_map *map = published_map(&ignored);
     const struct map_file *file = map == NULL || stat(path, &found) != 0 ? NULL
         : map_find(map, path, found.st_dev, found.st_ino);
     return (file == NULL || file->replica_count == 0) && cache_policy(path) == POLICY_NONE
@@ -339,7 +340,7 @@ static const char *recover_before_open(const struct opening *opening, const char
     /* RATIONALE: in a program that is only traced, some ranks may run without the library and would
      * join no collective call of it. */
     *native = 0;
-    if (map_name() == NULL)
+    if (!redirects())
         return recovery_by_one_process(path) == 0 ? NULL : "its newest bytes are in replicas";
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
@@ -350,7 +351,7 @@ static const char *recover_before_open(const struct opening *opening, const char
     char journals[4096];
     const char *ignored;
     const bool keep = rank == 0 && writer_wanted(path, opening->amode)
-        && writer_place(map_current(map_name(), &ignored), path, journals);
+        && writer_place(published_map(&ignored), path, journals);
     const bool only_reads = opening->amode & AMODE_RDONLY && unsuitable(opening->amode) == NULL;
     *native = ranks > 1 && rank == 0 && stays_native(path);
     return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock,
@@ -368,7 +369,7 @@ int redirector_opening(struct opening *opening)
     if (opening->name != NULL) {
         resolve_path(opening->name, path);
         opening->notes[NOTE_OPEN_BY_POSIX] =
-            map_name() != NULL && writer_wanted(path, opening->amode) && coherence_is_open(opening->name);
+            redirects() && writer_wanted(path, opening->amode) && coherence_is_open(opening->name);
         if (cache_policy(path) == POLICY_E10)
             deferred_close_await(path, cache_guard_of(opening, path));
         refused = recover_before_open(opening, path, &lock, &leased, &native);
@@ -400,9 +401,9 @@ void redirector_opened(struct opening *opening, struct file_handle *handle)
     int error = errno, rank;
     if (roll_call_missing() != NULL && running_mpi()->Comm_rank(opening->comm, &rank) == 0)
         report_opened(NULL, NULL, roll_call_missing(), rank);
-    if (handle != NULL && (map_name() == NULL || !redirection_make(handle)))
+    if (handle != NULL && (!redirects() || !redirection_make(handle)))
         handle = NULL;
-    if (map_name() != NULL)
+    if (redirects())
         open_agreed(handle, opening);
     if (handle != NULL && reader_of(handle) == NULL && writer_of(handle) == NULL
         && redirection_of(handle)->leased == NULL && redirection_of(handle)->critical == NULL)

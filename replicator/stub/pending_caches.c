@@ -8,21 +8,25 @@
 
 #include "intent.h"
 #include "report.h"
+#include "reservations.h"
 #include "stale_journals.h"
 #include "staleness.h"
 #include "writeback.h"
 
-static bool add_source(struct gathered *gathered, const char *path)
+/* Takes the descriptor over. False: out of memory. */
+static bool add_source(struct gathered *gathered, const char *path, int fd)
 {
     int *sources = realloc(gathered->sources, (gathered->count + 1) * sizeof *sources);
     gathered->sources = sources != NULL ? sources : gathered->sources;
     char **paths = realloc(gathered->paths, (gathered->count + 1) * sizeof *paths);
     gathered->paths = paths != NULL ? paths : gathered->paths;
     char *copy = sources == NULL || paths == NULL ? NULL : strdup(path);
+    if (copy == NULL && fd >= 0)
+        close(fd);
     if (copy == NULL)
         return false;
     paths[gathered->count] = copy;
-    sources[gathered->count++] = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    sources[gathered->count++] = fd;
     return true;
 }
 
@@ -50,13 +54,16 @@ static const char *find_oldest(void *context, const struct journal_header *heade
 
 static const char *open_cache(struct gathered *gathered, const struct journal_header *header)
 {
-    if (!add_source(gathered, header->cache))
+    const int fd = reservations_reopen(header->cache, 0), error = errno;
+    if (!add_source(gathered, header->cache, fd))
         return "out of memory";
-    if (gathered->sources[gathered->count - 1] >= 0)
+    if (fd >= 0)
         return NULL;
     if (gathered->speaks)
         print_message("%s: its newest bytes are in %s on node %.64s", gathered->path, header->cache, header->host);
-    return journal_is_of_this_node(header) ? "the cache file cannot be opened" : "they are on another node's device";
+    return !journal_is_of_this_node(header) ? "they are on another node's device"
+        : error == EPERM ? "the cache file, or its directory, is another user's, or others can write to it"
+                         : "the cache file cannot be opened";
 }
 
 /* RATIONALE: a process that was killed while it noted in the journals what is home may have noted it
@@ -125,7 +132,8 @@ const char *pending_caches_gather(struct gathered *gathered, const char *directo
 {
     *gathered = (struct gathered){.path = path, .speaks = speaks, .size = original->size, .oldest = UINT64_MAX,
                                   .low = INT64_MAX};
-    const char *why = add_source(gathered, path) ? NULL : "out of memory";
+    const int original_fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const char *why = add_source(gathered, path, original_fd) ? NULL : "out of memory";
     if (why == NULL)
         why = stale_journals_each(directory, original, find_oldest, gathered);
     return why != NULL ? why : stale_journals_each(directory, original, add_journal, gathered);

@@ -15,10 +15,12 @@
 #include "collective_consensus.h"
 #include "components.h"
 #include "deferred_close.h"
+#include "launch.h"
 #include "leased_open.h"
 #include "locks.h"
 #include "open.h"
 #include "pending_caches.h"
+#include "published_map.h"
 #include "report.h"
 #include "redirection.h"
 #include "write_stats.h"
@@ -40,34 +42,24 @@ static const struct map_target no_replicas;
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-static const char *pdla_home(char path[4096])
+/* RATIONALE: whoever redirects says why nothing is (report.c). Other programs may have read old bytes. */
+static void say_once(const char *why)
 {
-    const char *chosen = getenv("PDLA_HOME"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    int length = chosen != NULL && *chosen != '\0' ? snprintf(path, 4096, "%s", chosen)
-        : data != NULL && *data != '\0' ? snprintf(path, 4096, "%s/pdla", data)
-        : snprintf(path, 4096, "%s/.local/share/pdla", home == NULL ? "" : home);
-    return length < 4096 ? path : NULL;
-}
-
-/* The path of the map: PDLA_MAP, or the one in pdla's directory. */
-static const char *recovery_map(char path[4096])
-{
-    const char *name = getenv("PDLA_MAP");
-    if (name != NULL && *name != '\0')
-        return snprintf(path, 4096, "%s", name) < 4096 ? path : NULL;
-    char home[4096];
-    return pdla_home(home) != NULL && snprintf(path, 4096, "%s/replicas.map", home) < 4096 ? path : NULL;
+    static int said;
+    const char *map = getenv("PDLA_MAP");
+    if ((map == NULL || *map == '\0') && launch_is_first() && !__atomic_exchange_n(&said, 1, __ATOMIC_ACQ_REL))
+        print_message("nothing is redirected, and bytes that wait for their write-back are not found, because %s", why);
 }
 
 /* The directory of all directories of journals, next to the map. */
 static bool journals_root(char root[4096])
 {
-    char map[4096];
-    if (recovery_map(map) == NULL)
+    const char *why, *map = published_map_path(&why);
+    if (map == NULL) {
+        say_once(why);
         return false;
-    char *name = strrchr(map, '/');
-    const int length = name == NULL ? 1 : (int)(name - map);
-    return snprintf(root, 4096, "%.*s/journals", length, name == NULL ? "." : map) < 4096;
+    }
+    return snprintf(root, 4096, "%.*s/journals", (int)(strrchr(map, '/') - map), map) < 4096;
 }
 
 /* `root`/inodes/<inode> has a file for each directory of journals of that inode, with its name. */
@@ -839,21 +831,14 @@ static bool find_pending(const struct loaded_map *map, const char *path, const c
     return found;
 }
 
-static const struct loaded_map *current_map(void)
-{
-    char name[4096];
-    const char *ignored;
-    return recovery_map(name) == NULL ? NULL : map_current(name, &ignored);
-}
-
 /* RATIONALE: without PDLA_MAP a map is read only where a note of the inode says that bytes may
  * wait. */
 static const struct loaded_map *map_for(const char *path)
 {
-    const char *name = getenv("PDLA_MAP");
+    const char *name = getenv("PDLA_MAP"), *ignored;
     struct stat found;
     const bool wanted = (name != NULL && *name != '\0') || (stat(path, &found) == 0 && recovery_noted(found.st_ino));
-    return wanted ? current_map() : NULL;
+    return wanted ? published_map(&ignored) : NULL;
 }
 
 /* RATIONALE: rank 0 keeps others out until the file is open. A rank that first opens the file by
@@ -871,7 +856,7 @@ static const char *wait_for_all_ranks(mpi_handle comm, int ranks)
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept,
                                  struct leased **leased, uint32_t *word)
 {
-    const char *why = wait_for_all_ranks(comm, ranks);
+    const char *why = wait_for_all_ranks(comm, ranks), *ignored;
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
     bool in_place = leased != NULL;
     *kept = -1;
@@ -891,7 +876,7 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
         *word = what.word;
         more = what.ranges > 0;
         if (rank != 0 && more)
-            map = current_map();
+            map = published_map(&ignored);
         if (what.in_place && leased != NULL) {
             *leased = lease_in_place(comm, rank, ranks, path, map, &what, finding.left.ranges, finding.index);
             in_place = false;
@@ -927,8 +912,8 @@ int recovery_by_one_process(const char *path)
 
 void recovery_deleted(const struct original_state *deleted)
 {
-    const char *path = deleted->path;
-    struct directories directories = directories_of(current_map(), path, deleted, NULL);
+    const char *path = deleted->path, *ignored;
+    struct directories directories = directories_of(published_map(&ignored), path, deleted, NULL);
     for (size_t i = 0; i < directories.count; i++) {
         const char *directory = directories.paths[i];
         const int lock = stale_journals_any(directory) ? lock_or_wait(directory, path, false)

@@ -12,11 +12,14 @@
 #include <unistd.h>
 
 #include "node_directory.h"
+#include "own_files.h"
 
 #define START "pdla-"
 #define NODE ".node"
 #define CACHE ".cache"
 #define SUM "reserved"
+
+#define MOST (INT64_MAX / 2)
 
 enum { TRIES = 100, PAUSE_NS = 1000000 /* of a process that waits until others of its node have counted */ };
 
@@ -41,10 +44,18 @@ bool reservations_name(char *path, size_t size, const char *server)
 
 static bool count_node(int server, const char *name, struct reserved *);
 
+/* RATIONALE: what other users say may be any number. */
+static void add(struct reserved *all, int64_t bytes, int64_t files)
+{
+    all->bytes = bytes > MOST - all->bytes ? MOST : all->bytes + bytes;
+    all->files = files > MOST - all->files ? MOST : all->files + files;
+}
+
 /* Adds the cache files of a directory and, of a server, what the nodes' directories have. False: it cannot be read. */
 static bool count_directory(int at, const char *name, bool is_server, struct reserved *all)
 {
-    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* RATIONALE: the directories of nodes may be other users', and links of theirs lead anywhere. */
+    const int links = is_server ? 0 : O_NOFOLLOW, fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | links);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     bool counted = directory != NULL;
     struct dirent *entry;
@@ -59,8 +70,7 @@ static bool count_directory(int at, const char *name, bool is_server, struct res
         all->looks++;
         if (fstatat(fd, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode))
             continue;
-        all->bytes += found.st_size;
-        all->files++;
+        add(all, found.st_size, 1);
     }
     if (directory != NULL)
         closedir(directory);
@@ -76,9 +86,8 @@ static bool count_node(int server, const char *name, struct reserved *all)
     text[length < 0 ? 0 : length] = '\0';
     all->looks++;
     if (sscanf(text, "%" SCNd64 ":%" SCNd64, &bytes, &files) != 2 || bytes < 0 || files < 0)
-        return count_directory(server, name, false, all) || errno == ENOENT;
-    all->bytes += bytes;
-    all->files += files;
+        return count_directory(server, name, false, all) || errno == ENOENT || errno == ENOTDIR;
+    add(all, bytes, files);
     return true;
 }
 
@@ -91,12 +100,28 @@ bool reservations_count(const char *server, struct reserved *all)
 
 enum entrance { ALONE, OTHERS /* are not done */, WITHOUT_LOCKS /* everybody counts the files */ };
 
-/* Opens the directory of a cache file, and waits until the others of the node are done. -1: it is gone. */
-static int enter(const char *cache, enum entrance *entrance)
+/* Opens the directory of a cache file. -1: see errno; EPERM: it is not this user's. */
+static int open_node(const char *cache)
 {
     char path[4096];
     const int length = snprintf(path, sizeof path, "%.*s", (int)(strrchr(cache, '/') - cache), cache);
-    const int node = length < (int)sizeof path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    errno = ENAMETOOLONG;
+    return length < (int)sizeof path ? own_directory_open(path) : -1;
+}
+
+/* Whether a cache file is in the directory of a node, and not in that of E10's caches. */
+static bool is_in_node(const char *cache)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%.*s", (int)(strrchr(cache, '/') - cache), cache);
+    const char *name = strrchr(path, '/');
+    return name != NULL && is_named(name + 1, NODE);
+}
+
+/* Opens the directory of a cache file, and waits until the others of the node are done. -1: see open_node(). */
+static int enter(const char *cache, enum entrance *entrance)
+{
+    const int node = open_node(cache);
     *entrance = OTHERS;
     for (int tries = 0; node >= 0 && *entrance == OTHERS && tries < TRIES; tries++) {
         if (tries > 0)
@@ -139,6 +164,19 @@ int reservations_open(const char *cache)
     return node_directory_open(cache, O_RDWR | O_EXCL, 0755);
 }
 
+int reservations_reopen(const char *cache, uint64_t inode)
+{
+    const bool in_node = is_in_node(cache);
+    const int node = in_node ? open_node(cache) : AT_FDCWD;
+    if (in_node && node < 0)
+        return -1;
+    const int fd = own_file_open(node, in_node ? strrchr(cache, '/') + 1 : cache, O_RDONLY, inode), error = errno;
+    if (in_node)
+        close(node);
+    errno = error;
+    return fd;
+}
+
 bool reservations_change(const char *cache, int fd, int64_t from, int64_t to)
 {
     enum entrance entrance;
@@ -156,11 +194,11 @@ bool reservations_change(const char *cache, int fd, int64_t from, int64_t to)
  * or a process that does not wait makes meanwhile says too much, until the node's next one. */
 void reservations_remove(const char *cache)
 {
-    char path[4096];
     enum entrance entrance;
-    const int length = snprintf(path, sizeof path, "%.*s", (int)(strrchr(cache, '/') - cache), cache);
-    const char *name = length < (int)sizeof path ? strrchr(path, '/') : NULL;
-    const int node = name != NULL && is_named(name + 1, NODE) ? enter(cache, &entrance) : -1;
+    const bool in_node = is_in_node(cache);
+    const int node = in_node ? enter(cache, &entrance) : -1;
+    if (in_node && node < 0 && errno == EPERM)
+        return;
     if (node >= 0)
         remove_sum(node);
     unlink(cache);

@@ -24,8 +24,12 @@ struct reserved {
 
 /* The directory for this node in that of a server. False: it has no name of at most `size` bytes. */
 bool reservations_name(char *path, size_t size, const char *server);
-/* Makes a cache file, and its node's directory. -1: see errno. */
+/* Makes a cache file, and its node's directory. -1: see errno; EPERM: that is another user's, or others can write to
+ * it. */
 int reservations_open(const char *cache);
+/* Opens a cache file for reading that a process of this user made, in whichever directory it is. `inode` 0: any of that
+ * name. -1: see errno; EPERM: it or its node's directory is not this user's, or it is another file. */
+int reservations_reopen(const char *cache, uint64_t inode);
 /* Changes what an open cache file reserves. False: nothing has changed. */
 bool reservations_change(const char *cache, int fd, int64_t from, int64_t to);
 /* Removes a cache file, in whichever directory it is. */

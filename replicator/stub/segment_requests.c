@@ -7,6 +7,7 @@
 
 #include "critical_requests.h"
 #include "node_memory.h"
+#include "published_map.h"
 #include "report.h"
 #include "storage.h"
 
@@ -85,14 +86,14 @@ struct segment_requests *segment_requests_open(const char *path, int ranks, cons
     if (segments == NULL)
         return NULL;
     segments->per_byte = costs->model.disk.seconds_per_byte[CACHING_READ] / (double)costs->home_servers;
-    const char *why, *map = getenv("PDLA_MAP");
-    segments->map = map == NULL ? NULL : map_current(map, &why);
+    const char *why;
+    segments->map = published_map(&why);
     segments->lifted = file_named(segments->map, path);
     segments->ranks = ranks;
     segments->file = (uint64_t)crc32c(0, path, strlen(path)) << 32;
     segments->loads = sizes_read(segments)
         ? node_memory(getenv("PDLA_CRITICAL_LOG"), "loads", sizeof *segments->loads) : NULL;
-    segments->until = segments->loads == NULL ? NULL : shared_turn(map);
+    segments->until = segments->loads == NULL ? NULL : shared_turn(published_map_path(&why));
     if (segments->until != NULL)
         return segments;
     segment_requests_close(segments);

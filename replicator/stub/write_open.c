@@ -172,6 +172,17 @@ static void free_writer(struct writer *writer)
     free(writer);
 }
 
+/* Notes why the cache file cannot be made. `foreign`: its directory is not this user's. */
+static void refuse_cache(struct writer *writer, const struct cache_hints *hints, bool foreign)
+{
+    char why[1024];
+    const bool judges = policy_judges(hints->policy);
+    snprintf(why, sizeof why, "%s belongs to another user, or others can write to it", hints->directory);
+    write_stats_refuse(writer->written, judges && foreign ? why
+                       : judges ? "the cache file cannot be made on the SSD server"
+                                : "the cache file cannot be made in the directory e10_cache_path");
+}
+
 /* Makes the journal and, for a cache, its file. */
 static bool make_journal(struct writer *writer, const struct offer *offer, const struct cache_hints *hints)
 {
@@ -183,12 +194,11 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
                                         .lease = writer->lease,
                                         .others_write = offer->others_write};
     int error = journal_create(&writer->journal, &owner, writer->fd);
-    if (error == 0 && offer->cached)
+    const bool listed = error == 0;
+    if (listed && offer->cached)
         writer->cache = cache_open(&writer->journal, hints, &error);
     if (error != 0 && offer->cached)
-        write_stats_refuse(writer->written, policy_judges(hints->policy)
-                               ? "the cache file cannot be made on the SSD server"
-                               : "the cache file cannot be made in the directory e10_cache_path");
+        refuse_cache(writer, hints, listed && error == EPERM);
     return error == 0;
 }
 

@@ -68,7 +68,8 @@ void write_stats_hit(struct write_stats *written, int64_t bytes)
 void write_stats_refuse(struct write_stats *written, const char *why)
 {
     pthread_mutex_lock(&written->lock);
-    written->refused = why;
+    free(written->refused);
+    written->refused = why == NULL ? NULL : strdup(why);
     pthread_mutex_unlock(&written->lock);
 }
 

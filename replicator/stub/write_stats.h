@@ -12,7 +12,7 @@ struct write_stats {
     char *path;
     bool cached;
     pthread_mutex_t lock;                  /* of all that follows */
-    const char *refused;   /* why writes were not redirected at the last open of the file: a literal or NULL */
+    char *refused;         /* why writes were not redirected at the last open of the file, or NULL */
     uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
     uint64_t back_bytes, back_requests;    /* written back, and contiguous writes to the original for it */
     uint64_t earlier_bytes, earlier_requests, earlier_ns; /* the same of an earlier run, and how long that took */
