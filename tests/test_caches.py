@@ -313,6 +313,27 @@ def test_h50_forks_and_signals_do_not_reach_the_mover(case: Case, flush: str) ->
     see_the_same(case, flush, *steps)
 
 
+@pytest.mark.parametrize("deferred_close", ["", "*data"])
+def test_h38_locks_of_the_program_stay(any_case: Case, deferred_close: str) -> None:
+    """Also when a deferred close ends, which natively was over before the lock was taken."""
+    any_case.same(
+        *(IMMEDIATE, "write:0", "lock:0", "write:1", "locked:0", "sync", "locked:0"),
+        *("file:1", "lock:0", "nap:300", "locked:0", "file:2", "locked:0", "write:0", "lock:2", "locked:2"),
+        PDLA_DEFERRED_CLOSE=deferred_close,
+    )
+
+
+def test_h38_locks_stay_when_what_a_killed_program_wrote_goes_home(any_case: Case) -> None:
+    steps = ("lock:1", "file:1", "locked:1", "all:0", "locked:1")
+    any_case.natively("file:1", "write:0")
+    native = any_case.run({}, *steps)
+    any_case.original.with_name("1.data").unlink()
+    any_case.run(any_case.variables(ON_CLOSE), "file:1", "write:0", "kill", fails=True)
+    assert any_case.journals != []
+    assert any_case.run(any_case.variables(ON_CLOSE), *steps).seen == native.seen
+    assert any_case.journals == [] and "".join(native.seen).count("locked 1") >= 2 * 2
+
+
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
 def test_bytes_go_to_the_cache_with_any_mpi(any_case: Case, flush: str) -> None:
     ran = any_case.same(flush, "write:0", "again:0", "write:1", "sync", "write:2", "read:2")

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -37,6 +38,7 @@ from tests.support.mpi import (
 )
 
 PIECE, ROWS, START = 96, 60, 480
+LOCKED = re.compile("locked .*")
 SIZE = START + 4 * ROWS * PIECE
 PROGRAMS = int(os.environ.get("PDLA_TEST_PROGRAMS", "4"))
 
@@ -490,6 +492,33 @@ def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library
     assert redirected == {*LOOKS} - {"before"}
     assert "the program opened the file without MPI, too" in reasons(reports)
     assert "the program has the file open without MPI, too" in {file["refused"] for file in reports}
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+@pytest.mark.parametrize("first", [("lock", "open-both"), ("open-both", "lock")])
+def test_h38_locks_of_the_program_stay(case: Case, first: Sequence[str], mode: str) -> None:
+    """Redirected or not; a close by MPI ends them, natively, too."""
+    case.compare(*first, "locked", "strided", "own-reads", "locked", "sync", "locked", "close", "locked", mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_h38_a_close_leaves_no_descriptor_of_the_file(case: Case, mode: str) -> None:
+    steps = ("open-both", "strided", "again", "close", "descriptors", "open-read", "close", "descriptors")
+    case.compare(*steps, mode=mode)
+
+
+@pytest.mark.parametrize("opened", ["open-both", "open-read"])
+def test_h38_locks_stay_when_what_waits_is_read_or_written_back(case: Case, opened: str) -> None:
+    """MPICH closes the file once when it creates it."""
+    steps = ("lock", opened, "locked", "read-all", "locked", "close")
+    native, _ = case.run("native", *steps)
+    case.original.unlink()
+    case.run("lease", "open", "strided", "close")
+    assert len(case.journals) == 4
+    seen, _ = case.run("original", *steps)
+    assert LOCKED.findall(seen) == LOCKED.findall(native)
+    assert native.count("locked 1") >= 2 * 3
+    assert (case.journals == []) == (opened == "open-both")
 
 
 def test_h19_a_reader_without_the_library_sees_the_last_sync_and_close(mpich: Case) -> None:

@@ -188,6 +188,8 @@ struct interceptor {
     /* Before the real MPI_File_close; collective. It is to free handle->intercepted. Returns what
      * MPI_File_close is to return if it succeeds. */
     int (*closing)(struct file_handle *);
+    /* After the real call. */
+    void (*closed)(void);
     /* Before a call that reads or writes. True: it was done, *rc is what the wrapper returns, and
      * the status or request and the individual file pointer have been set. A nonblocking or split
      * collective may be done with `call->joins` set: then the real call is made for no bytes, and

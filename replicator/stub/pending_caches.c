@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "intent.h"
+#include "originals.h"
 #include "report.h"
 #include "stale_journals.h"
 #include "staleness.h"
@@ -22,7 +23,9 @@ static bool add_source(struct gathered *gathered, const char *path)
     if (copy == NULL)
         return false;
     paths[gathered->count] = copy;
-    sources[gathered->count++] = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const bool is_original = gathered->count == 0;
+    sources[gathered->count++] = is_original ? original_open(path, O_RDONLY | O_NOFOLLOW)
+                                             : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return true;
 }
 
@@ -134,7 +137,9 @@ const char *pending_caches_gather(struct gathered *gathered, const char *directo
 void pending_caches_free(struct gathered *gathered)
 {
     for (uint32_t i = 0; i < gathered->count; i++) {
-        if (gathered->sources[i] >= 0)
+        if (i == 0)
+            original_close(gathered->sources[i]);
+        else if (gathered->sources[i] >= 0)
             close(gathered->sources[i]);
         free(gathered->paths[i]);
     }

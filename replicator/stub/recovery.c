@@ -17,6 +17,7 @@
 #include "leased_open.h"
 #include "locks.h"
 #include "open.h"
+#include "originals.h"
 #include "pending_caches.h"
 #include "report.h"
 #include "redirection.h"
@@ -355,8 +356,7 @@ static void participant_free(struct participant *participant)
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
-    if (writer->fd >= 0)
-        close(writer->fd);
+    original_close(writer->fd);
     if (participant->lock >= 0)
         close(participant->lock);
     if (participant->redirection.reader != NULL)
@@ -382,7 +382,7 @@ static bool participant_make(struct participant *participant, const struct loade
     writer->journals = strdup(map_at(map, writer->target->journals));
     writer->written = write_stats_of(map_at(map, writer->target->path), false);
     writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
-    writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    writer->fd = original_open(path, O_WRONLY | O_NOFOLLOW);
     struct original_state found;
     if (writer->path == NULL || writer->journals == NULL || writer->written == NULL || writer->components == NULL
         || writer->fd < 0
@@ -461,7 +461,7 @@ static const char *bring_home(const struct loaded_map *map, const char *director
                               .intent = &participant.intent, .ranks = 1, .path = strdup(path),
                               .journals = strdup(directory), .device = original->device, .inode = original->inode,
                               .written = write_stats_of(path, true),
-                              .fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
+                              .fd = original_open(path, O_WRONLY | O_NOFOLLOW)};
     pthread_mutex_init(&writer->mutex, NULL);
     participant.redirection.reader = map == NULL ? NULL : reader_to_mark(map, path);
     const char *why = writer->path == NULL || writer->journals == NULL || writer->written == NULL ? "out of memory"

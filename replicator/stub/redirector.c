@@ -5,6 +5,7 @@
 #include "deferred_close.h"
 #include "leased_read.h"
 #include "open.h"
+#include "originals.h"
 #include "read.h"
 #include "report.h"
 #include "roll_call.h"
@@ -140,6 +141,7 @@ const struct interceptor interpose_interceptor = {
     .opened = redirector_opened,
     .not_opened = redirector_not_opened,
     .closing = redirector_closing,
+    .closed = originals_close_kept,
     .access = access_data,
     .access_end = access_end,
     .resize = redirector_resize_begin,

@@ -21,6 +21,7 @@
 #include "node_home.h"
 #include "node_peers.h"
 #include "open.h"
+#include "originals.h"
 #include "recovery.h"
 #include "report.h"
 #include "redirection.h"
@@ -163,8 +164,7 @@ static void free_writer(struct writer *writer)
     deferred_close_free(writer->deferred);
     cache_gain_free(writer->gain);
     journal_close(&writer->journal, true);
-    if (writer->fd >= 0)
-        close(writer->fd);
+    original_close(writer->fd);
     lock_close(writer->lock);
     pthread_mutex_destroy(&writer->mutex);
     free(writer->path);
@@ -221,7 +221,7 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     if (writer->lock < 0)
         writer->lock = recovery_lock_shared(directory);
     const int access = opening->amode & AMODE_RDWR ? O_RDWR : O_WRONLY;
-    writer->fd = open(opening->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    writer->fd = original_open(opening->path, access | O_NOFOLLOW);
     if (writer->components == NULL || writer->journals == NULL || writer->written == NULL || writer->lock < 0
         || writer->fd < 0 || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
         return writer;
