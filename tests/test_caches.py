@@ -111,9 +111,9 @@ class Case:
             [cache for report in reports for cache in report["caches"]],
         )
 
-    def natively(self, *steps: str, ranks: int = 3, **variables: str) -> Ran:
+    def natively(self, *steps: str, ranks: int = 3, fails: bool = False, **variables: str) -> Ran:
         self.original.unlink(missing_ok=True)
-        return self.run(variables, *steps, ranks=ranks)
+        return self.run(variables, *steps, ranks=ranks, fails=fails)
 
     def same(self, flush: str, *steps: str, ranks: int = 3, **hints: str) -> Ran:
         """Run the steps natively and with a cache; what differs is an error."""
@@ -332,6 +332,42 @@ def test_h38_locks_stay_when_what_a_killed_program_wrote_goes_home(any_case: Cas
     assert any_case.journals != []
     assert any_case.run(any_case.variables(ON_CLOSE), *steps).seen == native.seen
     assert any_case.journals == [] and "".join(native.seen).count("locked 1") >= 2 * 2
+
+
+def test_h60_a_cache_file_that_may_not_become_longer_is_full(case: Case) -> None:
+    """The file has 57,605 bytes; each process writes more than 100,000 in its cache file."""
+    ran = case.same(ON_CLOSE, "limit:100000", *["write:0", "again:0"] * 5, "read:0", **STAY)
+    assert ran.passed == {"no room in the cache"} and ran.total("written", "calls") >= 3 * 5
+
+
+def test_h60_without_room_for_a_journal_nothing_is_redirected(case: Case) -> None:
+    ran = case.same(IMMEDIATE, "limit:60000", "file:1", "write:0", "again:0", "other:0", **STAY)
+    assert ran.total("written", "calls") == 0
+
+
+def test_h60_a_program_that_writes_too_much_ends_at_that_call(case: Case) -> None:
+    """Each place has 19,200 bytes."""
+    steps = ("write:0", "limit:30000", "again:0", "write:1", "write:0")
+    native = case.natively(*steps, ranks=1, fails=True)
+    case.original.unlink()
+    ran = case.run(case.variables(ON_CLOSE), *steps, ranks=1, fails=True)
+    assert ran.seen == native.seen == ["write 19200\nagain 19200\n"]
+    assert len(native.bytes) == 30000 and case.journals != []
+    assert case.run(case.variables(ON_CLOSE), "size", ranks=1).bytes == native.bytes
+
+
+def test_h60_what_is_written_back_below_a_limit_sends_no_signal(case: Case) -> None:
+    """Natively, the file had these bytes when the limit came."""
+    native = case.natively("write:0", "again:0")
+    case.original.unlink()
+    ran = case.run(case.variables(ON_CLOSE, **STAY), "write:0", "again:0", "limit:1000")
+    assert "close failed" in ran.seen[0] and ran.bytes == b""
+    assert len(case.journals) == 3
+    assert case.run(case.variables(ON_CLOSE), "size").bytes == native.bytes
+
+
+def test_h60_a_report_that_may_not_become_longer_is_not_made(case: Case) -> None:
+    assert case.run(case.variables(IMMEDIATE), "write:0", "reopen", "limit:10").caches == []
 
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])

@@ -52,7 +52,8 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     sources = [REPOSITORY / "tests/programs/journal_unit.c"]
     sources += [STUB / name for name in ("journal.c", "intent.c", "crc32c.c", "locks.c", "node_directory.c")]
-    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources], check=True)
+    includes = [f"-I{STUB}", f"-I{REPOSITORY / 'pdla/interpose'}"]
+    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", *includes, "-o", program, *sources], check=True)
     return program
 
 

@@ -508,7 +508,8 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
     sources += [stub / "intent.c", stub / "locks.c", stub / "node_directory.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
+    includes = [f"-I{stub}", f"-I{REPOSITORY / 'pdla/interpose'}"]
+    subprocess.run([*GCC, *flags, *includes, "-o", program, *sources], check=True)
     return program
 
 

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -601,6 +602,37 @@ def test_h34_what_a_file_that_is_not_closed_cannot_have_is_reported(mpich: Case)
     line += "its newest bytes are in replicas (run pdla sync)"
     assert done.stderr.splitlines() == [line] * 2
     assert collect(out, "").errors == (f"{mpich.original}: File too large",)
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_h60_a_write_beyond_the_limit_for_the_size_of_files_fails_at_the_call(case: Case, mode: str) -> None:
+    """The signal is ignored."""
+    reports = case.compare("open-both", "limit", "strided", "own-reads", "sync", "twice", "close", ranks=1, mode=mode)
+    assert total(reports, "redirected") > 0 and "beyond the limit for the size of files" in reasons(reports)
+
+
+@pytest.mark.parametrize("signal", ["SIGPIPE", "SIGXFSZ"])
+def test_h60_a_message_sends_the_program_no_signal(tmp_path: Path, signal: str) -> None:
+    """Nobody reads it, or its file may not become longer. A signal that was pending before still comes."""
+    library = tmp_path / "messages.so"
+    subprocess.run([*GCC, "-shared", "-fPIC", REPOSITORY / "pdla/interpose/messages.c", "-o", library], check=True)
+    program = f"""
+import ctypes, os, resource, signal
+say = ctypes.CDLL({str(library)!r}).message_write
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing if {signal!r} == "SIGPIPE" else os.open("said", os.O_CREAT | os.O_WRONLY), 2)
+signal.signal(signal.{signal}, signal.SIG_DFL)
+say(b"line", 4)
+print("lives", flush=True)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{signal}])
+os.kill(os.getpid(), signal.{signal})
+say(b"line", 4)
+print(signal.sigpending() == {{signal.{signal}}}, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "lives\nTrue\n"
 
 
 def test_h27_another_handle_on_the_file_ends_redirection(case: Case) -> None:

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "messages.h"
 
 static void leave_to_parent(void)
 {
@@ -56,8 +57,10 @@ static void say_unknown(const struct mpi *mpi)
     }
     if (mpi->Get_library_version)
         mpi->Get_library_version(version, &length);
-    fprintf(stderr, "pdla: does not know this MPI (%.*s), so the program runs without pdla\n",
-            (int)strcspn(version, "\n"), version);
+    char line[sizeof version + 128];
+    const int written = snprintf(line, sizeof line, "pdla: does not know this MPI (%.*s), so the program runs without "
+                                 "pdla\n", (int)strcspn(version, "\n"), version);
+    message_write(line, (size_t)written);
 }
 
 bool knows_mpi(void)

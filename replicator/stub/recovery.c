@@ -21,6 +21,7 @@
 #include "pending_caches.h"
 #include "report.h"
 #include "redirection.h"
+#include "transfer.h"
 #include "write_stats.h"
 #include "writeback.h"
 #include "writer.h"
@@ -266,7 +267,7 @@ static void sign_lock(int fd)
     int length = snprintf(note, sizeof note, "a program (process %ld on %s) since ", (long)getpid(), host);
     if (gmtime_r(&now, &since) != NULL)
         length += (int)strftime(note + length, sizeof note - (size_t)length, "%Y-%m-%dT%H:%M:%SZ", &since);
-    if (pwrite(fd, note, (size_t)length, 0) == length && ftruncate(fd, length) != 0)
+    if (write_whole(fd, note, length, 0) == 0 && ftruncate(fd, length) != 0)
         return; /* the rest is of an older note */
 }
 

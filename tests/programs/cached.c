@@ -21,6 +21,7 @@
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
  *   until                        waits until there is FILE.end
  *   lock:N locked:N              a POSIX lock of each process on N.FILE; whether another process finds it
+ *   limit:BYTES                  no file may become longer (ulimit -f)
  *   memory                       says on standard error how many KiB a process has had in memory at most
  *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
  *   both:N                       writes N.FILE while FILE is open
@@ -40,6 +41,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -375,6 +377,9 @@ static void make_step(const char *name, long number)
         take_lock(number);
     } else if (strcmp(name, "locked") == 0) {
         look_for_lock(number);
+    } else if (strcmp(name, "limit") == 0) {
+        const struct rlimit limit = {(rlim_t)number, RLIM_INFINITY};
+        setrlimit(RLIMIT_FSIZE, &limit);
     } else if (strcmp(name, "memory") == 0) {
         say_memory();
     } else if (strcmp(name, "fork") == 0) {
