@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -474,6 +475,29 @@ def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, h
         if ended:
             break
     assert number > 5
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+@pytest.mark.thorough(1)
+def test_h61_a_signal_handler_may_end_the_program_at_any_step(interrupted: Interrupted, flush: str) -> None:
+    """Within calls of the library, with its locks held: nothing is waited for, and nothing is lost."""
+    native = interrupted.natively("write:0", "again:1", ranks=1)
+    places = (interrupted.original, interrupted.directory / "home/journals", interrupted.cache)
+    said = set()
+    for number in range(1, 80):
+        interrupted.original.unlink(missing_ok=True)
+        variables = interrupted.variables(flush) | interrupted.at(number, "exit", *places)
+        ran = interrupted.run(variables, "write:0", "nap:20", "again:1", "sync", "write:2", ranks=1, fails=True)
+        said.add(re.sub(".*: ", "", next((line for line in ran.stderr.splitlines() if "handler" in line), "")))
+        found = interrupted.run(interrupted.variables(flush), "size", ranks=1).bytes
+        for place, step in enumerate(("write", "again")):
+            start = place * 19200 + 5
+            stop = start + (19200 if ran.seen and f"{step} 19200" in ran.seen[0] else 0)
+            assert found[start:stop] == native.bytes[start:stop], number
+        assert interrupted.journals == [] and list(interrupted.cache.iterdir()) == []
+        if "exits" not in ran.stderr:
+            break
+    assert number > 5 and said == {"", "its newest bytes are in caches (run pdla sync)"}
 
 
 def test_h46_a_rank_goes_on_where_another_one_was_killed(interrupted: Interrupted) -> None:

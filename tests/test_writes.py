@@ -25,6 +25,7 @@ import pytest
 
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import paths_in, read_journal
+from tests.killing_write_backs import interrupter
 from tests.support.counted_disk import Disk
 from tests.support.handmade_maps import Replica, write_map, write_places
 from tests.support.mpi import (
@@ -609,6 +610,41 @@ def test_h60_a_write_beyond_the_limit_for_the_size_of_files_fails_at_the_call(ca
     """The signal is ignored."""
     reports = case.compare("open-both", "limit", "strided", "own-reads", "sync", "twice", "close", ranks=1, mode=mode)
     assert total(reports, "redirected") > 0 and "beyond the limit for the size of files" in reasons(reports)
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+@pytest.mark.thorough(1)
+def test_h61_a_signal_handler_may_end_the_program_at_any_step(mpich: Case, mode: str) -> None:
+    """Each piece is then what one of its writes left, and the later one if all were made."""
+    mpich.run("native", "open", "strided", "close", ranks=1)
+    first = mpich.original.read_bytes()
+    mpich.run("native", "open", "strided", "sync", "twice", "close", ranks=1)
+    later = mpich.original.read_bytes()
+    out, report = mpich.directory / "out", mpich.directory / "report"
+    report.mkdir()
+    settings = {
+        **{"LD_PRELOAD": f"{mpich.library}:{interrupter(mpich.directory)}", "PDLA_REPORT": str(report)},
+        **{"PDLA_MAP": str(mpich.directory / "map"), "PDLA_WRITES": mode, "INTERRUPT_HOW": "exit"},
+        "INTERRUPT_BELOW": f"{mpich.original}:{mpich.directory / 'journals'}:{mpich.directory / 'replica0'}",
+    }
+    for number in range(1, 4000, 61):
+        mpich.original.unlink()
+        words = [f"{name}={value}" for name, value in settings.items()]
+        words += [f"INTERRUPT_AT={number}", str(mpich.program), str(mpich.original), str(out)]
+        command = mpich.mpi.command(1, "env", *words, "open", "strided", "sync", "twice", "close")
+        environment = {**os.environ, **mpich.mpi.env}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        seen = Path(f"{out}.0").read_text()
+        mpich.run("original", "open-both", "close", ranks=1)
+        found = mpich.original.read_bytes()
+        assert mpich.journals == []
+        for at in range(START, SIZE if "-- sync" in seen else START, PIECE):
+            piece = slice(at, at + PIECE)
+            assert found[piece] in (first[piece], later[piece])
+            assert found[piece] == later[piece] or "-- close" not in seen
+        if "exits" not in done.stderr:
+            break
+    assert number > 61 and "exits" not in done.stderr
 
 
 @pytest.mark.parametrize("signal", ["SIGPIPE", "SIGXFSZ"])

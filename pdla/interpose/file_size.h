@@ -1,6 +1,6 @@
-/* The limit for the size of files (ulimit -f). RATIONALE: what makes a file longer than that, or writes behind it, sends
- * SIGXFSZ to the program. So the library asks before it writes to a file of its own, or to the program's at another
- * moment than the program did. */
+/* The limit for the size of files (ulimit -f). RATIONALE: what makes a file longer than that, or writes behind it,
+ * sends SIGXFSZ to the program. So the library asks before it writes to a file of its own, or to the program's at
+ * another moment than the program did. */
 #ifndef PDLA_FILE_SIZE_H
 #define PDLA_FILE_SIZE_H
 

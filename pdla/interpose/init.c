@@ -29,19 +29,21 @@ static void report_once(void)
         INTERCEPT(report, ());
 }
 
-/* Ends the interceptor's work on files that were not closed. */
+/* Ends the interceptor's work on files that were not closed, and reports. */
 static void end_files(bool over)
 {
+    const bool interrupts = inside_hook();
     enter();
     if (active)
-        INTERCEPT(ending, (over));
+        INTERCEPT(ending, (over, interrupts));
     leave(0);
+    if (!interrupts)
+        report_once();
 }
 
 __attribute__((destructor)) static void end_process(void)
 {
     end_files(true);
-    report_once();
 }
 
 /* One of the processes says it, if the launcher numbers them. */
@@ -118,7 +120,6 @@ EXPORT int MPI_Finalize(void)
     if (active && !inside) {
         OBSERVE(finalizing, ());
         end_files(false);
-        report_once();
     }
     inside = true;
     int rc = real();
@@ -130,9 +131,10 @@ ALIAS(Finalize)
 EXPORT int MPI_Session_finalize(void *session)
 {
     int (*real)(void *) = REAL(CALL_Session_finalize, void *);
+    const bool interrupts = inside_hook();
     if (enter()) {
         OBSERVE(finalizing, ());
-        INTERCEPT(ending, (false));
+        INTERCEPT(ending, (false, interrupts));
     }
     return leave(real(session));
 }

@@ -214,9 +214,10 @@ struct interceptor {
     void (*deleting)(const char *path, uint64_t *note);
     void (*deleted)(const char *path, uint64_t note);
     /* Before MPI or a session ends, and when the process is `over`: files may still be open. Makes
-     * no MPI call. */
-    void (*ending)(bool over);
-    /* Once, after the last ending() of MPI_Finalize or of the process. */
+     * no MPI call. `interrupts`: a signal handler ends them, and the thread is in another hook. It
+     * must wait for nothing. */
+    void (*ending)(bool over, bool interrupts);
+    /* Once, after the last ending() of MPI_Finalize or of the process, unless it interrupts. */
     void (*report)(void);
 };
 extern const struct interceptor interpose_interceptor;

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Writes a line, as far as possible. RATIONALE: the program gets no signal if nobody reads its standard error (SIGPIPE),
- * or if that is a file which may not become longer (SIGXFSZ). */
+/* Writes a line, as far as possible. RATIONALE: the program gets no signal if nobody reads its standard error
+ * (SIGPIPE), or if that is a file which may not become longer (SIGXFSZ). */
 void message_write(const char *line, size_t length);
 
 #endif

@@ -312,9 +312,30 @@ static void write_back_unclosed(struct writer *writer, bool over)
     pthread_mutex_unlock(&writer->written->lock);
 }
 
-void redirector_ending(bool over)
+/* Says what the thread leaves that has interrupted itself. RATIONALE: it may hold any lock, and may have been anywhere
+ * in the C library. The journals have all that was written, as after a kill. */
+static void say_unclosed(void)
+{
+    static const char left[] = "the program ended in a signal handler, within a call";
+    if (pthread_mutex_trylock(&open_lock) != 0) {
+        print_message("%s: its newest bytes may be in replicas or caches (run pdla sync)", left);
+        return;
+    }
+    for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
+        if (journal_waiting(&writer->journal) > 0)
+            print_message("%s: %s: its newest bytes are in %s (run pdla sync)", writer->path, left,
+                          writer->cache != NULL ? "caches" : "replicas");
+    pthread_mutex_unlock(&open_lock);
+}
+
+void redirector_ending(bool over, bool interrupts)
 {
     int error = errno;
+    if (interrupts) {
+        if (over)
+            say_unclosed();
+        return;
+    }
     if (!over)
         deferred_close_await(NULL, 0);
     mover_end();

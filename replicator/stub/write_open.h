@@ -32,7 +32,7 @@ void redirector_deleting(const char *path, uint64_t *inode);
 void redirector_deleted(const char *path, uint64_t inode);
 /* Before MPI or a session ends, and when the process is `over`: writes back what the process has
  * redirected of files that are still open. Makes no MPI call and does not wait for other threads.
- * Prints on standard error which files it could not write back. */
-void redirector_ending(bool over);
+ * Prints on standard error which files it could not write back. `interrupts`: it writes nothing back. */
+void redirector_ending(bool over, bool interrupts);
 
 #endif

@@ -40,7 +40,7 @@ int writer_raise(const struct file_handle *handle, int error)
     if (error == 0)
         return 0;
     int code = error == ENOSPC || error == EDQUOT ? mpi->err_no_space : mpi->err_io;
-    return mpi->File_call_errhandler(handle->file, code) == 0 ? code : mpi->err_io;
+    return raise_error(handle->file, code) == 0 ? code : mpi->err_io;
 }
 
 void writer_stop(struct writer *writer, const char *why)
@@ -157,8 +157,8 @@ static const char *uncached(const struct io_call *call, const struct view_range 
     return call->flags & CALL_COLLECTIVE ? NULL : "not a collective write";
 }
 
-/* NULL: the program may write to these bytes. RATIONALE: otherwise the program gets the signal or the error of its own write,
- * at the moment of the call. */
+/* NULL: the program may write to these bytes. RATIONALE: otherwise it gets the signal or the error of its own write, at
+ * the moment of the call. */
 static const char *unallowed(const struct view_range *range)
 {
     return file_size_allowed(view_range_last(range) + 1) ? NULL : "beyond the limit for the size of files";
