@@ -623,8 +623,11 @@ def test_h61_a_signal_handler_may_end_the_program_at_any_step(mpich: Case, mode:
     out, report = mpich.directory / "out", mpich.directory / "report"
     report.mkdir()
     settings = {
-        **{"LD_PRELOAD": f"{mpich.library}:{interrupter(mpich.directory)}", "PDLA_REPORT": str(report)},
-        **{"PDLA_MAP": str(mpich.directory / "map"), "PDLA_WRITES": mode, "INTERRUPT_HOW": "exit"},
+        "LD_PRELOAD": f"{mpich.library}:{interrupter(mpich.directory)}",
+        "PDLA_REPORT": str(report),
+        "PDLA_MAP": str(mpich.directory / "map"),
+        "PDLA_WRITES": mode,
+        "INTERRUPT_HOW": "exit",
         "INTERRUPT_BELOW": f"{mpich.original}:{mpich.directory / 'journals'}:{mpich.directory / 'replica0'}",
     }
     for number in range(1, 4000, 61):

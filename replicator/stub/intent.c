@@ -55,8 +55,8 @@ static int put(const char *directory, struct intent *intent)
     if (fd < 0)
         return errno;
     errno = EIO;
-    const bool written = file_size_allowed(sizeof *intent) && write(fd, intent, sizeof *intent) == sizeof *intent
-        && fsync(fd) == 0;
+    const bool written = file_size_allowed(sizeof *intent)
+        && write(fd, intent, sizeof *intent) == sizeof *intent && fsync(fd) == 0;
     int error = written ? 0 : errno;
     close(fd);
     if (error == 0 && rename(unfinished, path) != 0)
