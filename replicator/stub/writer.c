@@ -376,7 +376,7 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
         cache_called(writer);
     pthread_mutex_unlock(&writer->mutex);
     const char *place = writer->cache != NULL ? unwritten_cache : "the replica could not be written";
-    *why = full ? no_room : error == ENOSPC || error == EDQUOT || error == EFBIG ? "no space in the replica" : place;
+    *why = full ? no_room : error == ENOSPC || error == EDQUOT ? "no space in the replica" : place;
     if (error != 0)
         writer_stop(writer, *why);
     if (full || error != 0 || !result_set(call))
