@@ -404,7 +404,8 @@ def sentence(report: Mapping[str, Any]) -> str:
         parts.append("map not used by " + ", ".join(refused))
     if killed := report.get("killed", 0):
         parts.append(
-            f"no exit report of {counted(killed, 'rank')} that opened files: killed, or no space for the report"
+            f"no exit report of {counted(killed, 'rank')} that opened files: killed, ended in a signal handler within "
+            "a call, or no space for the report"
         )
     if report["unreadable"]:
         parts.append(f"damaged reports: {report['unreadable']}")

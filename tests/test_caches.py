@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -111,9 +112,9 @@ class Case:
             [cache for report in reports for cache in report["caches"]],
         )
 
-    def natively(self, *steps: str, ranks: int = 3, **variables: str) -> Ran:
+    def natively(self, *steps: str, ranks: int = 3, fails: bool = False, **variables: str) -> Ran:
         self.original.unlink(missing_ok=True)
-        return self.run(variables, *steps, ranks=ranks)
+        return self.run(variables, *steps, ranks=ranks, fails=fails)
 
     def same(self, flush: str, *steps: str, ranks: int = 3, **hints: str) -> Ran:
         """Run the steps natively and with a cache; what differs is an error."""
@@ -313,6 +314,63 @@ def test_h50_forks_and_signals_do_not_reach_the_mover(case: Case, flush: str) ->
     see_the_same(case, flush, *steps)
 
 
+@pytest.mark.parametrize("deferred_close", ["", "*data"])
+def test_h38_locks_of_the_program_stay(any_case: Case, deferred_close: str) -> None:
+    """Also when a deferred close ends, which natively was over before the lock was taken."""
+    any_case.same(
+        *(IMMEDIATE, "write:0", "lock:0", "write:1", "locked:0", "sync", "locked:0"),
+        *("file:1", "lock:0", "nap:300", "locked:0", "file:2", "locked:0", "write:0", "lock:2", "locked:2"),
+        PDLA_DEFERRED_CLOSE=deferred_close,
+    )
+
+
+def test_h38_locks_stay_when_what_a_killed_program_wrote_goes_home(any_case: Case) -> None:
+    steps = ("lock:1", "file:1", "locked:1", "all:0", "locked:1")
+    any_case.natively("file:1", "write:0")
+    native = any_case.run({}, *steps)
+    any_case.original.with_name("1.data").unlink()
+    any_case.run(any_case.variables(ON_CLOSE), "file:1", "write:0", "kill", fails=True)
+    assert any_case.journals != []
+    assert any_case.run(any_case.variables(ON_CLOSE), *steps).seen == native.seen
+    assert any_case.journals == [] and "".join(native.seen).count("locked 1") >= 2 * 2
+
+
+def test_h60_a_cache_file_that_may_not_become_longer_is_full(case: Case) -> None:
+    """The file has 57,605 bytes; each process writes more than 100,000 in its cache file."""
+    ran = case.same(ON_CLOSE, "limit:100000", *["write:0", "again:0"] * 5, "read:0", **STAY)
+    assert ran.passed == {"no room in the cache"} and ran.total("written", "calls") >= 3 * 5
+
+
+def test_h60_without_room_for_a_journal_nothing_is_redirected(case: Case) -> None:
+    ran = case.same(IMMEDIATE, "limit:60000", "file:1", "write:0", "again:0", "other:0", **STAY)
+    assert ran.total("written", "calls") == 0
+
+
+def test_h60_a_program_that_writes_too_much_ends_at_that_call(case: Case) -> None:
+    """Each place has 19,200 bytes."""
+    steps = ("write:0", "limit:30000", "again:0", "write:1", "write:0")
+    native = case.natively(*steps, ranks=1, fails=True)
+    case.original.unlink()
+    ran = case.run(case.variables(ON_CLOSE), *steps, ranks=1, fails=True)
+    assert ran.seen == native.seen == ["write 19200\nagain 19200\n"]
+    assert len(native.bytes) == 30000 and case.journals != []
+    assert case.run(case.variables(ON_CLOSE), "size", ranks=1).bytes == native.bytes
+
+
+def test_h60_what_is_written_back_below_a_limit_sends_no_signal(case: Case) -> None:
+    """Natively, the file had these bytes when the limit came."""
+    native = case.natively("write:0", "again:0")
+    case.original.unlink()
+    ran = case.run(case.variables(ON_CLOSE, **STAY), "write:0", "again:0", "limit:1000")
+    assert "close failed" in ran.seen[0] and ran.bytes == b""
+    assert len(case.journals) == 3
+    assert case.run(case.variables(ON_CLOSE), "size").bytes == native.bytes
+
+
+def test_h60_a_report_that_may_not_become_longer_is_not_made(case: Case) -> None:
+    assert case.run(case.variables(IMMEDIATE), "write:0", "reopen", "limit:10").caches == []
+
+
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
 def test_bytes_go_to_the_cache_with_any_mpi(any_case: Case, flush: str) -> None:
     ran = any_case.same(flush, "write:0", "again:0", "write:1", "sync", "write:2", "read:2")
@@ -417,6 +475,29 @@ def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, h
         if ended:
             break
     assert number > 5
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+@pytest.mark.thorough(1)
+def test_h61_a_signal_handler_may_end_the_program_at_any_step(interrupted: Interrupted, flush: str) -> None:
+    """Within calls of the library, with its locks held: nothing is waited for, and nothing is lost."""
+    native = interrupted.natively("write:0", "again:1", ranks=1)
+    places = (interrupted.original, interrupted.directory / "home/journals", interrupted.cache)
+    said = set()
+    for number in range(1, 80):
+        interrupted.original.unlink(missing_ok=True)
+        variables = interrupted.variables(flush) | interrupted.at(number, "exit", *places)
+        ran = interrupted.run(variables, "write:0", "nap:20", "again:1", "sync", "write:2", ranks=1, fails=True)
+        said.add(re.sub(".*: ", "", next((line for line in ran.stderr.splitlines() if "handler" in line), "")))
+        found = interrupted.run(interrupted.variables(flush), "size", ranks=1).bytes
+        for place, step in enumerate(("write", "again")):
+            start = place * 19200 + 5
+            stop = start + (19200 if ran.seen and f"{step} 19200" in ran.seen[0] else 0)
+            assert found[start:stop] == native.bytes[start:stop], number
+        assert interrupted.journals == [] and list(interrupted.cache.iterdir()) == []
+        if "exits" not in ran.stderr:
+            break
+    assert number > 5 and said == {"", "its newest bytes are in caches (run pdla sync)"}
 
 
 def test_h46_a_rank_goes_on_where_another_one_was_killed(interrupted: Interrupted) -> None:

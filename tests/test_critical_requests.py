@@ -140,6 +140,14 @@ def test_cache_files_are_laid_out_where_each_write_to_a_new_place_writes_a_journ
     assert min(taken) == 1 << 20 if laid_out else max(taken) < 1 << 20
 
 
+def test_h60_room_is_not_reserved_beyond_the_limit_for_the_size_of_files(mpich_case: Case) -> None:
+    """The first step of a cache file would be 4 MiB."""
+    room = costs(mpich_case, ALL, PDLA_SSD_BYTES=str(512 << 20))
+    steps = ("limit:1000000", "write:0", "again:0", *["write:1", "again:1"] * 20, "read:1")
+    ran = mpich_case.same(IMMEDIATE, *steps, **room)
+    assert ran.total("written", "calls") > 0
+
+
 def test_critical_writes_are_cached_and_others_are_not(case: Case) -> None:
     """Collective ones of 96 bytes each, and an independent one of 9600 bytes."""
     ran = case.same(ON_CLOSE, "write:0", "sync", "one:0", "again:1", **costs(case, FAR))

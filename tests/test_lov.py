@@ -206,16 +206,17 @@ class Striped(ctypes.Structure):
 def in_c(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes], list[tuple[int, ...]] | str]]:
     """What replicator/stub/striping.c makes of a value: (start, stop, strip, servers) of each part, or why none."""
     folder = tmp_path_factory.mktemp("in_c")
-    sources = [REPOSITORY / "replicator/stub/striping.c", REPOSITORY / "tests/programs/recorded_xattrs.c"]
+    stub = REPOSITORY / "replicator/stub"
+    sources = [stub / "striping.c", stub / "originals.c", REPOSITORY / "tests/programs/recorded_xattrs.c"]
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", *sources, "-o", folder / "striping.so"], check=True)
     library = ctypes.CDLL(str(folder / "striping.so"))
     library.striping_of.restype = ctypes.c_char_p
-    library.striping_of.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2)
+    library.striping_of.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, ctypes.c_void_p)
 
     def read(value: bytes) -> list[tuple[int, ...]] | str:
         (folder / "lustre.lov").write_bytes(value)
-        found, opened = Striped(), ctypes.c_int()
-        why = library.striping_of(b"/", 1, 1, ctypes.byref(found), ctypes.byref(opened))
+        found = Striped()
+        why = library.striping_of(b"/", 1, 1, ctypes.byref(found))
         parts = [(one.start, one.stop, one.strip, one.servers) for one in found.part[: found.count]]
         return parts if why is None else why.decode().partition(": ")[2]
 

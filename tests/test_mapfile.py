@@ -308,7 +308,7 @@ def test_the_c_library_finds_the_same_places(tmp_path: Path, catalog: Catalog, p
     stub = Path(mapfile.__file__).resolve().parent / "stub"
     sources = [
         tests / "programs" / "stub_unit.c",
-        *(stub / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness")),
+        *(stub / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness", "originals")),
     ]
     subprocess.run([*GCC, "-std=gnu11", "-o", tmp_path / "unit", *sources, "-lpthread"], check=True)
 

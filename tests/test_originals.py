@@ -173,25 +173,99 @@ def test_doctor_says_how_new_files_are_striped(like_lustre: StripingMount) -> No
     assert found == Fact("new files", "strips of 1 MiB on 1 server, as Lustre says")
 
 
-def test_h38_asking_beegfs_ends_no_lock_of_the_program(like_beegfs: StripingMount, tmp_path: Path) -> None:
-    """A close of any descriptor of a file ends the process's fcntl locks on it: the library leaves its own open."""
-    source, library = REPOSITORY / "replicator/stub/striping.c", tmp_path / "striping.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
-    ask, opened = ctypes.CDLL(str(library)).striping_of, ctypes.c_int(-1)
-    ask.restype = ctypes.c_char_p
-    ask.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2)
-    file = like_beegfs.mount / "locked"
+def built(name: str, directory: Path) -> ctypes.CDLL:
+    """A file of replicator/stub as a library of its own."""
+    library = directory / f"{name}.so"
+    sources = [REPOSITORY / f"replicator/stub/{one}.c" for one in dict.fromkeys((name, "originals"))]
+    subprocess.run(["gcc", "-shared", "-fPIC", *sources, "-o", library], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def others_can_lock(file: Path) -> bool:
+    """Whether another process can: a close of any descriptor of a file ends the process's fcntl locks on it."""
     taken = f"import fcntl; fcntl.lockf(open({str(file)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    return subprocess.run([sys.executable, "-c", taken], capture_output=True, check=False).returncode == 0
 
-    def others_can_lock() -> bool:
-        return subprocess.run([sys.executable, "-c", taken], capture_output=True, check=False).returncode == 0
 
+def test_h38_asking_beegfs_ends_no_lock_of_the_program(like_beegfs: StripingMount, tmp_path: Path) -> None:
+    ask = built("striping", tmp_path).striping_of
+    ask.restype = ctypes.c_char_p
+    ask.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, ctypes.c_void_p)
+    file = like_beegfs.mount / "locked"
     with file.open("w+b") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
-        assert ask(os.fsencode(file), 1, 1, ctypes.create_string_buffer(400), ctypes.byref(opened)) is None
-        assert opened.value >= 0 and not others_can_lock()
-        os.close(opened.value)
-        assert others_can_lock()
+        assert ask(os.fsencode(file), 1, 1, ctypes.create_string_buffer(400)) is None
+        assert not others_can_lock(file)
+    assert others_can_lock(file)
+
+
+class Originals:
+    """replicator/stub/originals.c in this process, and the descriptors that the process has of a file."""
+
+    def __init__(self, library: ctypes.CDLL, file: Path) -> None:
+        self.library, self.file = library, file
+
+    def open(self, flags: int) -> int:
+        found = self.library.original_open(os.fsencode(self.file), flags)
+        assert isinstance(found, int) and found >= 0
+        return found
+
+    def close(self, descriptor: int) -> None:
+        self.library.original_close(descriptor)
+
+    def count(self) -> int:
+        return sum(path.exists() and path.samefile(self.file) for path in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Originals:
+    file = tmp_path / "original"
+    file.write_bytes(b"a")
+    return Originals(built("originals", tmp_path), file)
+
+
+def test_h38_a_closed_original_ends_no_lock_of_the_program(originals: Originals) -> None:
+    with originals.file.open("r+b") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        originals.close(originals.open(os.O_RDONLY))
+        assert not others_can_lock(originals.file)
+
+
+def test_h38_what_is_kept_of_an_original_serves_the_next_open(originals: Originals) -> None:
+    """One descriptor for each that was needed at a time; what can write can read, too, but not the reverse."""
+    with originals.file.open("rb"):
+        kept = originals.open(os.O_RDWR)
+        originals.close(kept)
+        for _ in range(10):
+            reading, writing = originals.open(os.O_RDONLY), originals.open(os.O_WRONLY)
+            assert reading == kept
+            originals.close(reading)
+            originals.close(writing)
+        assert originals.count() == 3
+
+
+def test_h38_what_is_kept_of_an_original_serves_no_other_file(originals: Originals) -> None:
+    with originals.file.open("rb") as held:
+        kept = originals.open(os.O_RDONLY)
+        originals.close(kept)
+        originals.file.unlink()
+        originals.file.write_bytes(b"another")
+        other = originals.open(os.O_RDONLY)
+        assert other != kept and os.pread(other, 10, 0) == b"another"
+        originals.close(other)
+        assert os.pread(held.fileno(), 10, 0) == b"a"
+
+
+def test_h38_an_original_is_kept_no_longer_than_the_program_has_it_open(originals: Originals) -> None:
+    only_named = os.open(originals.file, os.O_PATH)
+    originals.close(originals.open(os.O_RDONLY))
+    assert originals.count() == 1
+    with originals.file.open("rb"):
+        originals.close(originals.open(os.O_RDONLY))
+        assert originals.count() == 3
+    originals.library.originals_close_kept()
+    assert originals.count() == 1
+    os.close(only_named)
 
 
 # ---- what plans are made for -----------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [REPOSITORY / "tests/programs/journal_unit.c"]
     names = ("journal", "file_identity", "intent", "crc32c", "locks", "node_directory", "own_files")
     sources += [STUB / f"{name}.c" for name in names]
-    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources], check=True)
+    includes = [f"-I{STUB}", f"-I{REPOSITORY / 'pdla/interpose'}"]
+    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", *includes, "-o", program, *sources], check=True)
     return program
 
 

@@ -108,7 +108,10 @@ def test_damaged_and_foreign_reports_are_counted_and_left_out(tmp_path: Path):
 def test_ranks_that_were_killed_before_they_could_report_are_counted(tmp_path: Path):
     for number in (10, 11):
         (tmp_path / f".node-{number}.part").touch()
-    unknown = "no exit report of 2 ranks that opened files: killed, or no space for the report"
+    unknown = (
+        "no exit report of 2 ranks that opened files: killed, ended in a signal handler within a call, or no space "
+        "for the report"
+    )
     assert collect(tmp_path, "").sentence == f"it is not known what was redirected; {unknown}"
     leave(tmp_path, process(0, file()))
     sentence = collect(tmp_path, "").sentence

@@ -35,7 +35,7 @@ def unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "stub_unit"
     sources = [
         ROOT / "tests/programs/stub_unit.c",
-        *(STUB / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness")),
+        *(STUB / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness", "originals")),
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([*GCC, *flags, "-o", program, *sources, "-lpthread"], check=True)

@@ -451,7 +451,7 @@ def test_pages_that_are_written_back_in_part_are_read_together(
 
 
 def test_h31_what_cannot_be_written_back_is_an_error_and_waits(place: Place) -> None:
-    """The disk of the original is full behind its first MiB: native writes would fail there."""
+    """The disk of the original is full behind its first MiB when the program has written there."""
     far = 4 << 20
     signature = pattern(place.original, far)
     build(
@@ -462,7 +462,8 @@ def test_h31_what_cannot_be_written_back_is_an_error_and_waits(place: Place) -> 
     )
     publish(place.catalog)
     source = REPOSITORY / "tests/programs/rounds.c"
-    writer = place.mpi.compile(source, place.directory / "far", "-DROUNDS=2", f"-DHEADER={far}", "-DLIMIT=1048576")
+    full = ("-DLIMIT=1048576", "-DFULL_LATER")
+    writer = place.mpi.compile(source, place.directory / "far", "-DROUNDS=1", f"-DHEADER={far}", *full)
     out = place.directory / "reports"
     out.mkdir()
     place.mpi.run(place.words(str(writer), str(place.original), str(out / "said"), "sync", out=out))
@@ -511,7 +512,8 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
     sources += [stub / f"{name}.c" for name in ("file_identity", "intent", "locks", "node_directory", "own_files")]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
+    includes = [f"-I{stub}", f"-I{REPOSITORY / 'pdla/interpose'}"]
+    subprocess.run([*GCC, *flags, *includes, "-o", program, *sources], check=True)
     return program
 
 

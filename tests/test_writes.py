@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,7 @@ import pytest
 
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import paths_in, read_journal
+from tests.killing_write_backs import interrupter
 from tests.support.counted_disk import Disk
 from tests.support.handmade_maps import Replica, write_map, write_places
 from tests.support.mpi import (
@@ -37,6 +40,7 @@ from tests.support.mpi import (
 )
 
 PIECE, ROWS, START = 96, 60, 480
+LOCKED = re.compile("locked .*")
 SIZE = START + 4 * ROWS * PIECE
 PROGRAMS = int(os.environ.get("PDLA_TEST_PROGRAMS", "4"))
 
@@ -492,6 +496,33 @@ def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library
     assert "the program has the file open without MPI, too" in {file["refused"] for file in reports}
 
 
+@pytest.mark.parametrize("mode", ["close", "lease"])
+@pytest.mark.parametrize("first", [("lock", "open-both"), ("open-both", "lock")])
+def test_h38_locks_of_the_program_stay(case: Case, first: Sequence[str], mode: str) -> None:
+    """Redirected or not; a close by MPI ends them, natively, too."""
+    case.compare(*first, "locked", "strided", "own-reads", "locked", "sync", "locked", "close", "locked", mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_h38_a_close_leaves_no_descriptor_of_the_file(case: Case, mode: str) -> None:
+    steps = ("open-both", "strided", "again", "close", "descriptors", "open-read", "close", "descriptors")
+    case.compare(*steps, mode=mode)
+
+
+@pytest.mark.parametrize("opened", ["open-both", "open-read"])
+def test_h38_locks_stay_when_what_waits_is_read_or_written_back(case: Case, opened: str) -> None:
+    """MPICH closes the file once when it creates it."""
+    steps = ("lock", opened, "locked", "read-all", "locked", "close")
+    native, _ = case.run("native", *steps)
+    case.original.unlink()
+    case.run("lease", "open", "strided", "close")
+    assert len(case.journals) == 4
+    seen, _ = case.run("original", *steps)
+    assert LOCKED.findall(seen) == LOCKED.findall(native)
+    assert native.count("locked 1") >= 2 * 3
+    assert (case.journals == []) == (opened == "open-both")
+
+
 def test_h19_a_reader_without_the_library_sees_the_last_sync_and_close(mpich: Case) -> None:
     seen = []
     for mode in ("native", "close"):
@@ -572,6 +603,75 @@ def test_h34_what_a_file_that_is_not_closed_cannot_have_is_reported(mpich: Case)
     line += "its newest bytes are in replicas (run pdla sync)"
     assert done.stderr.splitlines() == [line] * 2
     assert collect(out, "").errors == (f"{mpich.original}: File too large",)
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_h60_a_write_beyond_the_limit_for_the_size_of_files_fails_at_the_call(case: Case, mode: str) -> None:
+    """The signal is ignored."""
+    reports = case.compare("open-both", "limit", "strided", "own-reads", "sync", "twice", "close", ranks=1, mode=mode)
+    assert total(reports, "redirected") > 0 and "beyond the limit for the size of files" in reasons(reports)
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+@pytest.mark.thorough(1)
+def test_h61_a_signal_handler_may_end_the_program_at_any_step(mpich: Case, mode: str) -> None:
+    """Each piece is then what one of its writes left, and the later one if all were made."""
+    mpich.run("native", "open", "strided", "close", ranks=1)
+    first = mpich.original.read_bytes()
+    mpich.run("native", "open", "strided", "sync", "twice", "close", ranks=1)
+    later = mpich.original.read_bytes()
+    out, report = mpich.directory / "out", mpich.directory / "report"
+    report.mkdir()
+    settings = {
+        "LD_PRELOAD": f"{mpich.library}:{interrupter(mpich.directory)}",
+        "PDLA_REPORT": str(report),
+        "PDLA_MAP": str(mpich.directory / "map"),
+        "PDLA_WRITES": mode,
+        "INTERRUPT_HOW": "exit",
+        "INTERRUPT_BELOW": f"{mpich.original}:{mpich.directory / 'journals'}:{mpich.directory / 'replica0'}",
+    }
+    for number in range(1, 4000, 61):
+        mpich.original.unlink()
+        words = [f"{name}={value}" for name, value in settings.items()]
+        words += [f"INTERRUPT_AT={number}", str(mpich.program), str(mpich.original), str(out)]
+        command = mpich.mpi.command(1, "env", *words, "open", "strided", "sync", "twice", "close")
+        environment = {**os.environ, **mpich.mpi.env}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        seen = Path(f"{out}.0").read_text()
+        mpich.run("original", "open-both", "close", ranks=1)
+        found = mpich.original.read_bytes()
+        assert mpich.journals == []
+        for at in range(START, SIZE if "-- sync" in seen else START, PIECE):
+            piece = slice(at, at + PIECE)
+            assert found[piece] in (first[piece], later[piece])
+            assert found[piece] == later[piece] or "-- close" not in seen
+        if "exits" not in done.stderr:
+            break
+    assert number > 61 and "exits" not in done.stderr
+
+
+@pytest.mark.parametrize("signal", ["SIGPIPE", "SIGXFSZ"])
+def test_h60_a_message_sends_the_program_no_signal(tmp_path: Path, signal: str) -> None:
+    """Nobody reads it, or its file may not become longer. A signal that was pending before still comes."""
+    library = tmp_path / "messages.so"
+    subprocess.run([*GCC, "-shared", "-fPIC", REPOSITORY / "pdla/interpose/messages.c", "-o", library], check=True)
+    program = f"""
+import ctypes, os, resource, signal
+say = ctypes.CDLL({str(library)!r}).message_write
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing if {signal!r} == "SIGPIPE" else os.open("said", os.O_CREAT | os.O_WRONLY), 2)
+signal.signal(signal.{signal}, signal.SIG_DFL)
+say(b"line", 4)
+print("lives", flush=True)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{signal}])
+os.kill(os.getpid(), signal.{signal})
+say(b"line", 4)
+print(signal.sigpending() == {{signal.{signal}}}, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "lives\nTrue\n"
 
 
 def test_h27_another_handle_on_the_file_ends_redirection(case: Case) -> None:

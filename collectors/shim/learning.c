@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "file_size.h"
 #include "home.h"
 #include "launch.h"
 #include "recorder.h"
@@ -40,7 +41,7 @@ static void note_writes(const char *place)
     char path[PATH_MAX];
     const char *wish = getenv("PDLA_WRITES");
     snprintf(path, sizeof path, "%s/writes", place);
-    FILE *file = wish == NULL ? NULL : fopen(path, "we");
+    FILE *file = wish == NULL || !file_size_allowed((int64_t)strlen(wish)) ? NULL : fopen(path, "we");
     if (file == NULL)
         return;
     fputs(wish, file);

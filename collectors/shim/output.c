@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file_size.h"
 #include "output.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -51,16 +51,9 @@ bool output_keep(struct output *output)
     return is_open(output);
 }
 
-/* RATIONALE: growing a file beyond the limit sends SIGXFSZ to the program. */
-static bool is_allowed(off_t end)
-{
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || (rlim_t)end <= limit.rlim_cur;
-}
-
 void *output_map(struct output *output)
 {
-    if (!is_allowed(LOG_START_SIZE))
+    if (!file_size_allowed(LOG_START_SIZE))
         return NULL;
     /* RATIONALE: on a full disk a store into a mapped hole sends SIGBUS to the program. */
     int error;
@@ -82,7 +75,7 @@ void *output_map(struct output *output)
 bool output_append(struct output *output, const void *data, size_t size)
 {
     const char *bytes = data;
-    if (!is_allowed(output->end + (off_t)size) || !output_keep(output))
+    if (!file_size_allowed(output->end + (off_t)size) || !output_keep(output))
         return false;
     while (size > 0) {
         ssize_t written = pwrite(output->file, bytes, size, output->end);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "file_size.h"
 #include "output.h"
 #include "posix.h"
 #include "recorder.h"
@@ -508,7 +509,8 @@ static uint64_t end_in_window(unsigned char *place, int64_t moved, int error)
 static uint64_t end_appended(off_t place, int64_t moved, int error)
 {
     struct rawlog_record record;
-    if (!output_keep(&log_output) || pread(log_output.file, &record, sizeof record, place) != sizeof record)
+    if (!file_size_allowed(place + (off_t)sizeof record) || !output_keep(&log_output)
+        || pread(log_output.file, &record, sizeof record, place) != sizeof record)
         return 0;
     end_operation(&record, moved, error);
     /* Without an end the record still says that the operation was under way. */

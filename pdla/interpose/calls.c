@@ -147,6 +147,20 @@ static void abandon(void)
         release_pointer(in_call.held);
 }
 
+bool inside_hook(void)
+{
+    return in_call.hooks > 0 && (!__atomic_load_n(&handles_errors, __ATOMIC_ACQUIRE) || is_made_inside());
+}
+
+int raise_error(mpi_handle file, int code)
+{
+    const int hooks = in_call.hooks;
+    in_call.hooks = 0;
+    const int rc = running_mpi()->File_call_errhandler(file, code);
+    in_call.hooks = hooks;
+    return rc;
+}
+
 bool enter_again(const char *frame)
 {
     if (is_over(frame)) {

@@ -11,8 +11,10 @@
 
 /* Calls a hook of the observer or the interceptor, if there is one. ASK is 0 without it. */
 #define OBSERVE(hook, arguments) (interpose_observer.hook ? interpose_observer.hook arguments : (void)0)
-#define INTERCEPT(hook, arguments) (interpose_interceptor.hook ? interpose_interceptor.hook arguments : (void)0)
-#define ASK(hook, arguments) (interpose_interceptor.hook ? interpose_interceptor.hook arguments : 0)
+#define INTERCEPT(hook, arguments) \
+    (interpose_interceptor.hook ? (enter_hook(), interpose_interceptor.hook arguments, (void)leave_hook(0)) : (void)0)
+#define ASK(hook, arguments) \
+    (interpose_interceptor.hook ? (enter_hook(), leave_hook(interpose_interceptor.hook arguments)) : 0)
 
 /* The definitions here are part of every call, also on files that no tool watches. RATIONALE: a
  * function call would cost as much as its body. */
@@ -20,11 +22,29 @@
 /* The state of a thread. RATIONALE: one object, so that a call has to find only one. */
 struct in_call {
     int depth;                /* wrapped calls that the thread is in */
+    int hooks;                /* hooks of the interceptor that the thread is in */
     const char *outermost;    /* the first of these: the address of its frame */
     struct file_handle *held; /* the handle whose file pointer the thread holds */
     uint32_t note;            /* call_note()'s */
 };
 extern __thread struct in_call in_call __attribute__((tls_model("initial-exec")));
+
+/* Around a hook of the interceptor, which may take locks. A signal handler sees that it has interrupted one. */
+static inline void enter_hook(void)
+{
+    in_call.hooks++;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline int leave_hook(int result) /* returns result */
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    in_call.hooks--;
+    return result;
+}
+
+/* Whether the thread is in a hook: a signal handler asks. */
+bool inside_hook(void);
 
 typedef void (*any_call)(void);
 
@@ -68,6 +88,7 @@ bool enter_again(const char *frame); /* if the thread seems to be in another one
 static inline bool enter_first(const char *frame)
 {
     in_call.depth = 1;
+    in_call.hooks = 0;
     in_call.outermost = frame;
     return active;
 }

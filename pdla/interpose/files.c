@@ -112,14 +112,17 @@ static int watch_close(close_call *real, mpi_handle *file)
 {
     struct file_call closed = {.number = CALL_File_close, .start = ticks_at_begin(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = file ? handle_find(*file) : NULL;
+    const bool intercepted = handle && handle->intercepted;
     int error = 0;
     if (handle) {
-        error = handle->intercepted ? ASK(closing, (handle)) : 0;
+        error = intercepted ? ASK(closing, (handle)) : 0;
         requests_forget(handle->file);
         /* Before the real call, which frees the handle's value for another thread's open. */
         handle_close(handle);
     }
     int rc = real(file);
+    if (intercepted)
+        INTERCEPT(closed, ());
     rc = rc ? rc : error;
     called(&closed, handle, rc);
     handle_free(handle);

@@ -6,6 +6,7 @@
 
 #include "calls.h"
 #include "launch.h"
+#include "messages.h"
 
 static void leave_to_parent(void)
 {
@@ -29,19 +30,21 @@ static void report_once(void)
         INTERCEPT(report, ());
 }
 
-/* Ends the interceptor's work on files that were not closed. */
+/* Ends the interceptor's work on files that were not closed, and reports. */
 static void end_files(bool over)
 {
+    const bool interrupts = inside_hook();
     enter();
     if (active)
-        INTERCEPT(ending, (over));
+        INTERCEPT(ending, (over, interrupts));
     leave(0);
+    if (!interrupts)
+        report_once();
 }
 
 __attribute__((destructor)) static void end_process(void)
 {
     end_files(true);
-    report_once();
 }
 
 static void say_unknown(const struct mpi *mpi)
@@ -52,8 +55,10 @@ static void say_unknown(const struct mpi *mpi)
         return;
     if (mpi->Get_library_version)
         mpi->Get_library_version(version, &length);
-    fprintf(stderr, "pdla: does not know this MPI (%.*s), so the program runs without pdla\n",
-            (int)strcspn(version, "\n"), version);
+    char line[sizeof version + 128];
+    const int written = snprintf(line, sizeof line, "pdla: does not know this MPI (%.*s), so the program runs without "
+                                 "pdla\n", (int)strcspn(version, "\n"), version);
+    message_write(line, (size_t)written);
 }
 
 bool knows_mpi(void)
@@ -111,7 +116,6 @@ EXPORT int MPI_Finalize(void)
     if (active && !inside) {
         OBSERVE(finalizing, ());
         end_files(false);
-        report_once();
     }
     inside = true;
     int rc = real();
@@ -123,9 +127,10 @@ ALIAS(Finalize)
 EXPORT int MPI_Session_finalize(void *session)
 {
     int (*real)(void *) = REAL(CALL_Session_finalize, void *);
+    const bool interrupts = inside_hook();
     if (enter()) {
         OBSERVE(finalizing, ());
-        INTERCEPT(ending, (false));
+        INTERCEPT(ending, (false, interrupts));
     }
     return leave(real(session));
 }

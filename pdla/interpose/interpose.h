@@ -188,6 +188,8 @@ struct interceptor {
     /* Before the real MPI_File_close; collective. It is to free handle->intercepted. Returns what
      * MPI_File_close is to return if it succeeds. */
     int (*closing)(struct file_handle *);
+    /* After the real call. */
+    void (*closed)(void);
     /* Before a call that reads or writes. True: it was done, *rc is what the wrapper returns, and
      * the status or request and the individual file pointer have been set. A nonblocking or split
      * collective may be done with `call->joins` set: then the real call is made for no bytes, and
@@ -213,9 +215,10 @@ struct interceptor {
     void (*deleting)(const char *name, void **note);
     void (*deleted)(void *note, bool done);
     /* Before MPI or a session ends, and when the process is `over`: files may still be open. Makes
-     * no MPI call. */
-    void (*ending)(bool over);
-    /* Once, after the last ending() of MPI_Finalize or of the process. */
+     * no MPI call. `interrupts`: a signal handler ends them, and the thread is in another hook. It
+     * must wait for nothing. */
+    void (*ending)(bool over, bool interrupts);
+    /* Once, after the last ending() of MPI_Finalize or of the process, unless it interrupts. */
     void (*report)(void);
 };
 extern const struct interceptor interpose_interceptor;

@@ -254,7 +254,7 @@ void raise_open_error(int code)
     if (mpi->family == MPI_FAMILY_OPENMPI
         && mpi->File_open(mpi->comm_self, "/dev/null", AMODE_RDONLY, mpi->info_null, &file) != 0)
         return;
-    mpi->File_call_errhandler(file, code);
+    raise_error(file, code);
     if (mpi->family == MPI_FAMILY_OPENMPI)
         mpi->File_close(&file);
 }

@@ -497,6 +497,8 @@ int cache_write(struct writer *writer, const struct view_range *range, const cha
     count_held(cache);
     if (error == 0)
         error = note(writer);
+    /* RATIONALE: a file that may not become longer is a full cache. */
+    error = error == EFBIG ? ENOMEM : error;
     /* RATIONALE: the core may take bytes to be there that are not. */
     cache->exhausted = cache->exhausted || error == ENOMEM;
     if (marks_of(cache) != NULL)

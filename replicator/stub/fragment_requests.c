@@ -21,7 +21,6 @@ struct share {
 
 struct fragment_requests {
     struct striped striped;
-    int original; /* a descriptor that striping_of() has opened, or -1 */
     struct service_times *times;
     const struct caching_s4d *model;
     int64_t ranks;
@@ -38,7 +37,7 @@ struct fragment_requests *fragment_requests_open(const char *path, int ranks, co
     if (made == NULL)
         return NULL;
     int64_t servers = 0;
-    *why = striping_of(path, costs->home_strip, costs->home_servers, &made->striped, &made->original);
+    *why = striping_of(path, costs->home_strip, costs->home_servers, &made->striped);
     if (*why == NULL) {
         const struct striping *last = &made->striped.part[made->striped.count - 1];
         servers = last->first + last->servers;
@@ -61,8 +60,6 @@ void fragment_requests_close(struct fragment_requests *fragments)
 {
     if (fragments == NULL)
         return;
-    if (fragments->original >= 0)
-        close(fragments->original);
     service_times_close(fragments->times);
     free(fragments->averages);
     free(fragments->ends);

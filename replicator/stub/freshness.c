@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "originals.h"
+
 int freshness_find(const char *path, struct stat *found)
 {
     int fd = open(path, O_PATH | O_CLOEXEC);
@@ -20,7 +22,7 @@ bool freshness_reopen(int *fd)
 {
     char name[32];
     snprintf(name, sizeof name, "/proc/self/fd/%d", *fd);
-    int readable = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int readable = original_open(name, O_RDONLY);
     if (readable < 0)
         return false;
     close(*fd);

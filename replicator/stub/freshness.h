@@ -18,9 +18,10 @@
 struct stat;
 
 /* Opens an original to examine it. -1: there is no such regular file. The descriptor cannot read
- * and needs no permission for the file. Closing it drops no lock of the program. */
+ * and needs no permission for the file. Closing it drops no lock of the program; original_close()
+ * closes it, too. */
 int freshness_find(const char *path, struct stat *found);
-/* Replaces the descriptor by one of the same file that can read. False: not possible, and it stays
+/* Replaces the descriptor by one of original_open() that can read the same file. False: not possible, and it stays
  * as it is. */
 bool freshness_reopen(int *fd);
 

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "node_directory.h"
-
+#include "file_size.h"
 #include "loadedmap.h"
+#include "node_directory.h"
 
 static const int64_t PROMISE_NS = INT64_C(10000000000); /* how far ahead `until_ns` is set */
 
@@ -61,7 +61,8 @@ static int put(const char *directory, struct intent *intent)
     if (fd < 0)
         return errno;
     errno = EIO;
-    const bool written = write(fd, intent, sizeof *intent) == sizeof *intent && fsync(fd) == 0;
+    const bool written = file_size_allowed(sizeof *intent)
+        && write(fd, intent, sizeof *intent) == sizeof *intent && fsync(fd) == 0;
     int error = written ? 0 : errno;
     close(fd);
     if (error == 0 && rename(unfinished, path) != 0)

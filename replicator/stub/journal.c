@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "file_size.h"
 #include "loadedmap.h"
 #include "locks.h"
 #include "node_directory.h"
@@ -74,7 +75,7 @@ void journal_unmap(struct journal *journal)
 static int grow(struct journal *journal)
 {
     size_t size = journal->size + GROWTH;
-    int error = posix_fallocate(journal->fd, 0, (off_t)size);
+    int error = file_size_allowed((int64_t)size) ? posix_fallocate(journal->fd, 0, (off_t)size) : EFBIG;
     if (error != 0)
         return error;
     journal_rest(journal);

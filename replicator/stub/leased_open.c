@@ -13,6 +13,7 @@
 #include "components.h"
 #include "locks.h"
 #include "open.h"
+#include "originals.h"
 #include "recovery.h"
 #include "write_stats.h"
 #include "writeback.h"
@@ -29,7 +30,7 @@ static bool extend(const struct loaded_map *published, const struct leased_bytes
     struct intent intent;
     struct writer writer = {.map = leased->map, .target = leased->target, .handle = &handle, .intent = &intent,
                             .journals = (char *)(uintptr_t)directory, .components = components, .ranks = 1,
-                            .fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
+                            .fd = original_open(path, O_WRONLY | O_NOFOLLOW)};
     redirection.writer = &writer;
     bool extended = writer.fd >= 0 && original_examine(writer.fd, path, original)
         && intent_begin(directory, &intent, original) == 0;
@@ -38,8 +39,7 @@ static bool extend(const struct loaded_map *published, const struct leased_bytes
         extended = original_examine(writer.fd, path, original) && extended;
         intent_stop(directory, &intent, original);
     }
-    if (writer.fd >= 0)
-        close(writer.fd);
+    original_close(writer.fd);
     if (redirection.reader != NULL)
         reader_free(redirection.reader);
     return extended && original->size >= end;
@@ -140,8 +140,7 @@ void leased_free(struct leased *leased)
     }
     if (leased->agrees && leased->comm != running_mpi()->comm_null)
         running_mpi()->Comm_free(&leased->comm);
-    if (leased->fd >= 0)
-        close(leased->fd);
+    original_close(leased->fd);
     if (leased->lock >= 0)
         close(leased->lock);
     pthread_rwlock_destroy(&leased->reading);
@@ -169,9 +168,9 @@ void leased_opened(struct leased *leased, struct file_handle *handle, mpi_handle
         leased_free(leased);
         return;
     }
-    leased->fd = open(leased->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    leased->fd = original_open(leased->path, O_RDONLY | O_NOFOLLOW);
     if (leased->fd >= 0 && (fstat(leased->fd, &found) != 0 || !is_original(leased, &found))) {
-        close(leased->fd);
+        original_close(leased->fd);
         leased->fd = -1;
     }
     redirection_of(handle)->leased = leased;

@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "file_size.h"
+
 void *node_memory(const char *directory, const char *suffix, size_t size)
 {
     char host[64] = "", path[4096];
@@ -14,7 +16,7 @@ void *node_memory(const char *directory, const char *suffix, size_t size)
         && snprintf(path, sizeof path, "%s/%s.%s", directory, host, suffix) < (int)sizeof path)
         fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     /* RATIONALE: the space is allocated. A store into a hole of a file on a full disk kills the program. */
-    void *memory = fd >= 0 && posix_fallocate(fd, 0, (off_t)size) == 0
+    void *memory = fd >= 0 && file_size_allowed((int64_t)size) && posix_fallocate(fd, 0, (off_t)size) == 0
         ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (fd >= 0)
         close(fd);

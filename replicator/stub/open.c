@@ -15,6 +15,7 @@
 #include "deferred_close.h"
 #include "freshness.h"
 #include "leased_open.h"
+#include "originals.h"
 #include "posix_coherence.h"
 #include "published_map.h"
 #include "recovery.h"
@@ -169,8 +170,7 @@ void reader_free(struct reader *reader)
 {
     for (uint32_t i = 0; i < reader->source->file->replica_count; i++)
         close_replica(reader->source->map, replica_of(reader->source, i), &reader->replicas[i]);
-    if (reader->fd >= 0)
-        close(reader->fd);
+    original_close(reader->fd);
     free(reader->replicas);
     free(reader);
 }
@@ -366,6 +366,7 @@ int redirector_opening(struct opening *opening)
     struct leased *leased = NULL;
     uint32_t native = 0;
     char path[PATH_MAX];
+    originals_close_kept();
     if (opening->name != NULL) {
         resolve_path(opening->name, path);
         opening->notes[NOTE_OPEN_BY_POSIX] =

@@ -7,11 +7,21 @@
 #include <unistd.h>
 
 #include "intent.h"
+#include "originals.h"
 #include "report.h"
 #include "reservations.h"
 #include "stale_journals.h"
 #include "staleness.h"
 #include "writeback.h"
+
+/* The first source is the original, the others are cache files. */
+static void close_source(uint32_t number, int fd)
+{
+    if (number == 0)
+        original_close(fd);
+    else if (fd >= 0)
+        close(fd);
+}
 
 /* Takes the descriptor over. False: out of memory. */
 static bool add_source(struct gathered *gathered, const char *path, int fd)
@@ -21,10 +31,10 @@ static bool add_source(struct gathered *gathered, const char *path, int fd)
     char **paths = realloc(gathered->paths, (gathered->count + 1) * sizeof *paths);
     gathered->paths = paths != NULL ? paths : gathered->paths;
     char *copy = sources == NULL || paths == NULL ? NULL : strdup(path);
-    if (copy == NULL && fd >= 0)
-        close(fd);
-    if (copy == NULL)
+    if (copy == NULL) {
+        close_source(gathered->count, fd);
         return false;
+    }
     paths[gathered->count] = copy;
     sources[gathered->count++] = fd;
     return true;
@@ -132,8 +142,7 @@ const char *pending_caches_gather(struct gathered *gathered, const char *directo
 {
     *gathered = (struct gathered){.path = path, .speaks = speaks, .size = original->size, .oldest = UINT64_MAX,
                                   .low = INT64_MAX};
-    const int original_fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    const char *why = add_source(gathered, path, original_fd) ? NULL : "out of memory";
+    const char *why = add_source(gathered, path, original_open(path, O_RDONLY | O_NOFOLLOW)) ? NULL : "out of memory";
     if (why == NULL)
         why = stale_journals_each(directory, original, find_oldest, gathered);
     return why != NULL ? why : stale_journals_each(directory, original, add_journal, gathered);
@@ -142,8 +151,7 @@ const char *pending_caches_gather(struct gathered *gathered, const char *directo
 void pending_caches_free(struct gathered *gathered)
 {
     for (uint32_t i = 0; i < gathered->count; i++) {
-        if (gathered->sources[i] >= 0)
-            close(gathered->sources[i]);
+        close_source(i, gathered->sources[i]);
         free(gathered->paths[i]);
     }
     free(gathered->sources);

@@ -14,11 +14,18 @@
 #include "recovery.h"
 #include "write_open.h"
 
-/* RATIONALE: opens and examinations by the MPI library itself, inside a wrapped call, do not count
- * as the program's, even if nothing is traced or redirected. */
+/* Begins a look, which end_look() ends. RATIONALE: opens and examinations by the MPI library itself, inside a wrapped
+ * call, do not count as the program's, even if nothing is traced or redirected. */
 static bool is_the_programs(const char *path)
 {
-    return (enter() || in_call.depth == 1) && path != NULL;
+    const bool watched = enter();
+    enter_hook();
+    return (watched || in_call.depth == 1) && path != NULL;
+}
+
+static void end_look(void)
+{
+    leave(leave_hook(0));
 }
 
 static bool full_path(int directory, const char *path, char full[PATH_MAX])
@@ -47,7 +54,7 @@ int pdla_coherence_opening(int directory, const char *path)
             writers_end_redirection(found.st_dev, found.st_ino, "the program opened the file without MPI, too");
         result = recover(directory, path, &found);
     }
-    leave(0);
+    end_look();
     errno = error;
     return result;
 }
@@ -58,7 +65,7 @@ int pdla_coherence_examining(int directory, const char *path)
     int error = errno;
     int result = is_the_programs(path) && fstatat(directory, path, &found, 0) == 0
         ? recover(directory, path, &found) : 0;
-    leave(0);
+    end_look();
     errno = error;
     return result;
 }
@@ -67,7 +74,7 @@ struct deletion *pdla_coherence_deleting(int directory, const char *path)
 {
     int error = errno;
     struct deletion *deletion = is_the_programs(path) ? deletion_begin(directory, path) : NULL;
-    leave(0);
+    end_look();
     errno = error;
     return deletion;
 }
@@ -76,8 +83,9 @@ void pdla_coherence_deleted(struct deletion *deletion, bool done)
 {
     int error = errno;
     enter();
+    enter_hook();
     deletion_end(deletion, done);
-    leave(0);
+    end_look();
     errno = error;
 }
 
@@ -86,8 +94,10 @@ bool pdla_coherence_examined(uint64_t device, uint64_t inode)
     int error = errno;
     if (!writers_any())
         return false;
-    bool longer = enter() && writers_extend_original(device, inode);
-    leave(0);
+    const bool watched = enter();
+    enter_hook();
+    const bool longer = watched && writers_extend_original(device, inode);
+    end_look();
     errno = error;
     return longer;
 }

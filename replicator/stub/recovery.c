@@ -19,10 +19,12 @@
 #include "leased_open.h"
 #include "locks.h"
 #include "open.h"
+#include "originals.h"
 #include "pending_caches.h"
 #include "published_map.h"
 #include "report.h"
 #include "redirection.h"
+#include "transfer.h"
 #include "write_stats.h"
 #include "writeback.h"
 #include "writer.h"
@@ -319,7 +321,7 @@ static void sign_lock(int fd)
     int length = snprintf(note, sizeof note, "a program (process %ld on %s) since ", (long)getpid(), host);
     if (gmtime_r(&now, &since) != NULL)
         length += (int)strftime(note + length, sizeof note - (size_t)length, "%Y-%m-%dT%H:%M:%SZ", &since);
-    if (pwrite(fd, note, (size_t)length, 0) == length && ftruncate(fd, length) != 0)
+    if (write_whole(fd, note, length, 0) == 0 && ftruncate(fd, length) != 0)
         return; /* the rest is of an older note */
 }
 
@@ -425,8 +427,7 @@ static void participant_free(struct participant *participant)
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
-    if (writer->fd >= 0)
-        close(writer->fd);
+    original_close(writer->fd);
     if (participant->lock >= 0)
         close(participant->lock);
     if (participant->redirection.reader != NULL)
@@ -452,7 +453,7 @@ static bool participant_make(struct participant *participant, const struct loade
     writer->journals = strdup(map_at(map, writer->target->journals));
     writer->written = write_stats_of(map_at(map, writer->target->path), false);
     writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
-    writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    writer->fd = original_open(path, O_WRONLY | O_NOFOLLOW);
     const struct noted_file noted = {&what->file, path, false};
     struct original_state found;
     if (writer->path == NULL || writer->journals == NULL || writer->written == NULL || writer->components == NULL
@@ -530,9 +531,10 @@ static const char *bring_home(const struct loaded_map *map, const char *director
     struct original_state found;
     *writer = (struct writer){.map = map, .target = &no_replicas, .handle = &participant.handle, .lock = -1,
                               .intent = &participant.intent, .ranks = 1, .path = strdup(path),
-                              .journals = strdup(directory), .device = original->file.device, .inode = original->file.inode,
+                              .journals = strdup(directory), .device = original->file.device,
+                              .inode = original->file.inode,
                               .written = write_stats_of(path, true),
-                              .fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
+                              .fd = original_open(path, O_WRONLY | O_NOFOLLOW)};
     pthread_mutex_init(&writer->mutex, NULL);
     participant.redirection.reader = map == NULL ? NULL : reader_to_mark(map, path);
     const char *why = writer->path == NULL || writer->journals == NULL || writer->written == NULL ? "out of memory"

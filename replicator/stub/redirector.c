@@ -8,6 +8,7 @@
 #include "deletion.h"
 #include "leased_read.h"
 #include "open.h"
+#include "originals.h"
 #include "read.h"
 #include "report.h"
 #include "roll_call.h"
@@ -157,6 +158,7 @@ const struct interceptor interpose_interceptor = {
     .opened = redirector_opened,
     .not_opened = redirector_not_opened,
     .closing = redirector_closing,
+    .closed = originals_close_kept,
     .access = access_data,
     .access_end = access_end,
     .resize = redirector_resize_begin,

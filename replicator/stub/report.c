@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "freshness.h"
+#include "messages.h"
 #include "node_directory.h"
 #include "replica_read.h"
 #include "redirection.h"
+#include "transfer.h"
 #include "write_stats.h"
 
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -226,7 +228,7 @@ void print_message(const char *format, ...)
             length += (size_t)snprintf(line + length, ESCAPED + 1, printed ? "%c" : "\\x%02x", *at);
     }
     line[length++] = '\n';
-    (void)!write(STDERR_FILENO, line, length);
+    message_write(line, length);
 }
 
 /* Bytes that are not UTF-8 become lone surrogates, as in Python's file names. */
@@ -341,14 +343,17 @@ void redirector_report(void)
     if (process.pid != getpid())
         return;
     int error = errno, fd = process.begun[0] == '\0' ? -1 : open(process.begun, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = fd < 0 ? NULL : open_memstream(&text, &length);
     if (out != NULL) {
         write_report(out);
-        bool complete = ferror(out) == 0;
-        if (fclose(out) == 0 && complete)
+        const bool complete = ferror(out) == 0;
+        if (fclose(out) == 0 && complete && write_whole(fd, text, (int64_t)length, 0) == 0)
             rename(process.begun, process.report);
-    } else if (fd >= 0) {
-        close(fd);
+        free(text);
     }
+    if (fd >= 0)
+        close(fd);
     errno = error;
 }

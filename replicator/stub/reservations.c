@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "file_size.h"
 #include "node_directory.h"
 #include "own_files.h"
 
@@ -183,7 +184,7 @@ bool reservations_change(const char *cache, int fd, int64_t from, int64_t to)
     const int node = enter(cache, &entrance);
     if (node < 0)
         return false;
-    bool changed = entrance != OTHERS && ftruncate(fd, to) == 0;
+    bool changed = entrance != OTHERS && file_size_allowed(to) && ftruncate(fd, to) == 0;
     if (changed && !(entrance == ALONE && replace_sum(node)) && !remove_sum(node))
         changed = ftruncate(fd, from) != 0;
     leave(node);

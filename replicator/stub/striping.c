@@ -12,6 +12,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "originals.h"
+
 enum { LONGEST = 65536 }; /* XATTR_SIZE_MAX */
 
 /* An extended attribute that says how a file is striped. */
@@ -160,7 +162,7 @@ static const struct attribute attributes[] = {
 /* BeeGFS: BEEGFS_IOC_TEST_IS_BEEGFS and BEEGFS_IOC_GET_STRIPEINFO (client_module/include/uapi/beegfs_client.h, BeeGFS
  * 8.3). A pair of mirrored targets is a server. False: the file is on another file system.
  * RATIONALE: on kinds of file systems that cannot be BeeGFS, the file is not opened. */
-static bool is_on_beegfs(const char *path, long type, struct striped *found, int *opened, const char **why)
+static bool is_on_beegfs(const char *path, long type, struct striped *found, const char **why)
 {
     enum { SUPER = 0x19830326, FUSE = 0x65735546, RAID0 = 1, BUDDY_MIRROR = 3 };
     struct {
@@ -171,15 +173,16 @@ static bool is_on_beegfs(const char *path, long type, struct striped *found, int
     if (type != SUPER && type != FUSE)
         return false;
     *why = NOT_KNOWN "BeeGFS does not say it";
-    *opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (*opened < 0 || ioctl(*opened, _IOR('f', 22, char[6]), is_beegfs) != 0 || memcmp(is_beegfs, "_FhGFS", 6) != 0)
-        return type == SUPER;
-    if (ioctl(*opened, _IOR('f', 25, layout), &layout) == 0 && layout.chunk > 0 && layout.targets > 0
+    const int opened = original_open(path, O_RDONLY | O_NOCTTY);
+    const bool is = opened >= 0 && ioctl(opened, _IOR('f', 22, char[6]), is_beegfs) == 0
+        && memcmp(is_beegfs, "_FhGFS", 6) == 0;
+    if (is && ioctl(opened, _IOR('f', 25, layout), &layout) == 0 && layout.chunk > 0 && layout.targets > 0
         && (layout.pattern == RAID0 || layout.pattern == BUDDY_MIRROR)) {
         *found = whole(layout.chunk, layout.targets);
         *why = NULL;
     }
-    return true;
+    original_close(opened);
+    return is || type == SUPER;
 }
 
 /* RATIONALE: a file system that has no such attributes says so in one of these ways. Any other error is no answer, and
@@ -189,14 +192,13 @@ static bool has_no_attributes(int error)
     return error == ENODATA || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EPERM;
 }
 
-const char *striping_of(const char *path, int64_t home_strip, int64_t home_servers, struct striped *found, int *opened)
+const char *striping_of(const char *path, int64_t home_strip, int64_t home_servers, struct striped *found)
 {
     struct statfs system;
     const long type = statfs(path, &system) == 0 ? (long)system.f_type : 0;
     const char *why = NULL;
     char *value = malloc(LONGEST + 1);
     bool answered = value == NULL;
-    *opened = -1;
     for (size_t i = 0; !answered && i < sizeof attributes / sizeof *attributes; i++) {
         const ssize_t size = getxattr(path, attributes[i].name, value, LONGEST);
         answered = size > 0 || type == attributes[i].system || (size < 0 && !has_no_attributes(errno));
@@ -209,7 +211,7 @@ const char *striping_of(const char *path, int64_t home_strip, int64_t home_serve
     if (value == NULL)
         why = not_known;
     free(value);
-    if (!answered && !is_on_beegfs(path, type, found, opened, &why)) {
+    if (!answered && !is_on_beegfs(path, type, found, &why)) {
         *found = whole(home_strip, home_servers);
         why = NULL;
     }

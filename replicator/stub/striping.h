@@ -19,8 +19,7 @@ struct striped {
 };
 
 /* The striping of the file at `path`: what its file system says (CephFS, Lustre, OrangeFS, BeeGFS), or that of [home]
- * of a cluster.toml on others. NULL, or why it is not known: a literal. *opened: -1, or a descriptor of the file by
- * which it was asked. The caller closes it where MPI closes the file: a close ends the program's fcntl locks (H38). */
-const char *striping_of(const char *path, int64_t home_strip, int64_t home_servers, struct striped *, int *opened);
+ * of a cluster.toml on others. NULL, or why it is not known: a literal. */
+const char *striping_of(const char *path, int64_t home_strip, int64_t home_servers, struct striped *);
 
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "components.h"
+#include "file_size.h"
 
 enum { MOST_PARTS = 1 << 16, CALL_PARTS = 1024 /* IOV_MAX of Linux */ };
 
@@ -33,6 +34,8 @@ static int move(const struct transfer *transfer, const struct part *parts, size_
                                          timeout);
     if (fd < 0)
         return errno;
+    if (transfer->writing && !file_size_allowed(offset + left))
+        return EFBIG;
     const struct map_component *files = map_at(transfer->map, transfer->replica->components);
     const struct component_file file = {transfer->map, map_at(transfer->map, files[parts->component].path), fd, timeout,
                                         transfer->writing ? transfer->lock : -1};
@@ -138,6 +141,8 @@ void transfer_free(struct transfer *transfer)
 
 int write_whole(int fd, const char *memory, int64_t length, int64_t offset)
 {
+    if (!file_size_allowed(offset + length))
+        return EFBIG;
     while (length > 0) {
         ssize_t written = pwrite(fd, memory, (size_t)length, offset);
         if (written < 0 && errno == EINTR)
@@ -151,8 +156,18 @@ int write_whole(int fd, const char *memory, int64_t length, int64_t offset)
     return 0;
 }
 
+static int64_t length_of(const struct iovec *parts, int count)
+{
+    int64_t length = 0;
+    for (int i = 0; i < count; i++)
+        length += (int64_t)parts[i].iov_len;
+    return length;
+}
+
 int move_parts(int fd, bool writing, struct iovec *parts, int count, int64_t place)
 {
+    if (writing && !file_size_allowed(place + length_of(parts, count)))
+        return EFBIG;
     for (int first = 0; first < count;) {
         ssize_t moved = (writing ? pwritev : preadv)(fd, parts + first, count - first, place);
         if (moved == 0)

@@ -36,10 +36,10 @@ int transfer_add(struct transfer *, int64_t offset, int64_t length, char *memory
 int transfer_flush(struct transfer *);
 void transfer_free(struct transfer *);
 
-/* Writes `length` bytes at `offset`. 0 or an errno. */
+/* Writes `length` bytes at `offset`. 0 or an errno; EFBIG, and nothing is written: file_size_allowed(). */
 int write_whole(int fd, const char *memory, int64_t length, int64_t offset);
 /* Reads or writes parts of memory that follow one another in a file from `place` on. Changes `parts`. 0 or an
- * errno; ENODATA: the file ends before. */
+ * errno; ENODATA: the file ends before; EFBIG, and nothing is written: file_size_allowed(). */
 int move_parts(int fd, bool writing, struct iovec *parts, int count, int64_t place);
 
 #endif

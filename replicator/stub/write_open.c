@@ -21,6 +21,7 @@
 #include "node_home.h"
 #include "node_peers.h"
 #include "open.h"
+#include "originals.h"
 #include "recovery.h"
 #include "report.h"
 #include "redirection.h"
@@ -163,8 +164,7 @@ static void free_writer(struct writer *writer)
     deferred_close_free(writer->deferred);
     cache_gain_free(writer->gain);
     journal_close(&writer->journal, true);
-    if (writer->fd >= 0)
-        close(writer->fd);
+    original_close(writer->fd);
     lock_close(writer->lock);
     pthread_mutex_destroy(&writer->mutex);
     free(writer->path);
@@ -230,7 +230,7 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     if (writer->lock < 0)
         writer->lock = recovery_lock_shared(directory);
     const int access = opening->amode & AMODE_RDWR ? O_RDWR : O_WRONLY;
-    writer->fd = open(opening->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    writer->fd = original_open(opening->path, access | O_NOFOLLOW);
     if (writer->components == NULL || writer->journals == NULL || writer->written == NULL || writer->lock < 0
         || writer->fd < 0 || !original_examine(writer->fd, opening->path, &found)
         || !S_ISREG(found.attributes.mode) || file_compare(&offered, &found.file, opening->path) != FILE_THIS)
@@ -322,9 +322,30 @@ static void write_back_unclosed(struct writer *writer, bool over)
     pthread_mutex_unlock(&writer->written->lock);
 }
 
-void redirector_ending(bool over)
+/* Says what the thread leaves that has interrupted itself. RATIONALE: it may hold any lock, and may have been anywhere
+ * in the C library. The journals have all that was written, as after a kill. */
+static void say_unclosed(void)
+{
+    static const char left[] = "the program ended in a signal handler, within a call";
+    if (pthread_mutex_trylock(&open_lock) != 0) {
+        print_message("%s: its newest bytes may be in replicas or caches (run pdla sync)", left);
+        return;
+    }
+    for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
+        if (journal_waiting(&writer->journal) > 0)
+            print_message("%s: %s: its newest bytes are in %s (run pdla sync)", writer->path, left,
+                          writer->cache != NULL ? "caches" : "replicas");
+    pthread_mutex_unlock(&open_lock);
+}
+
+void redirector_ending(bool over, bool interrupts)
 {
     int error = errno;
+    if (interrupts) {
+        if (over)
+            say_unclosed();
+        return;
+    }
     if (!over)
         deferred_close_await(NULL, 0);
     mover_end();

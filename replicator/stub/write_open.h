@@ -28,7 +28,7 @@ bool writers_end_redirection(uint64_t device, uint64_t inode, const char *why);
 bool writers_extend_original(uint64_t device, uint64_t inode);
 /* Before MPI or a session ends, and when the process is `over`: writes back what the process has
  * redirected of files that are still open. Makes no MPI call and does not wait for other threads.
- * Prints on standard error which files it could not write back. */
-void redirector_ending(bool over);
+ * Prints on standard error which files it could not write back. `interrupts`: it writes nothing back. */
+void redirector_ending(bool over, bool interrupts);
 
 #endif

@@ -9,6 +9,7 @@
 #include "collective_consensus.h"
 #include "critical_requests.h"
 #include "exchange.h"
+#include "file_size.h"
 #include "locks.h"
 #include "mover.h"
 #include "node_home.h"
@@ -39,7 +40,7 @@ int writer_raise(const struct file_handle *handle, int error)
     if (error == 0)
         return 0;
     int code = error == ENOSPC || error == EDQUOT ? mpi->err_no_space : mpi->err_io;
-    return mpi->File_call_errhandler(handle->file, code) == 0 ? code : mpi->err_io;
+    return raise_error(handle->file, code) == 0 ? code : mpi->err_io;
 }
 
 void writer_stop(struct writer *writer, const char *why)
@@ -156,6 +157,13 @@ static const char *uncached(const struct io_call *call, const struct view_range 
     return call->flags & CALL_COLLECTIVE ? NULL : "not a collective write";
 }
 
+/* NULL: the program may write to these bytes. RATIONALE: otherwise it gets the signal or the error of its own write, at
+ * the moment of the call. */
+static const char *unallowed(const struct view_range *range)
+{
+    return file_size_allowed(view_range_last(range) + 1) ? NULL : "beyond the limit for the size of files";
+}
+
 /* NULL: the call can be redirected; otherwise why not. */
 static const char *prepare(const struct io_call *call, struct prepared_write *write)
 {
@@ -166,6 +174,7 @@ static const char *prepare(const struct io_call *call, struct prepared_write *wr
     if (why != NULL || call->bytes == 0)
         return why;
     if ((why = view_range_of(call, &write->range)) != NULL || (why = result_fits(call)) != NULL
+        || (why = unallowed(&write->range)) != NULL
         || (why = writer->cache != NULL ? uncached(call, &write->range)
                                          : covers(writer, &write->range, ranks)) != NULL)
         return why;
@@ -411,7 +420,7 @@ static bool write_only_pieces(struct io_call *call, int *rc)
     struct view_range range;
     struct typemap *memory;
     if (writer->ranks == 1 || call->refused || call->bytes <= 0 || view_range_of(call, &range) != NULL
-        || result_fits(call) != NULL || !memory_of(call, &memory))
+        || unallowed(&range) != NULL || result_fits(call) != NULL || !memory_of(call, &memory))
         return false;
     const int error = write_pieces(writer, &range, call->buffer, memory);
     typemap_release(memory);

@@ -20,6 +20,8 @@
  *   size end stat cut:BYTES      sizes; MPI_File_set_size
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
  *   until                        waits until there is FILE.end
+ *   lock:N locked:N              a POSIX lock of each process on N.FILE; whether another process finds it
+ *   limit:BYTES                  no file may become longer (ulimit -f)
  *   memory                       says on standard error how many KiB a process has had in memory at most
  *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
  *   both:N                       writes N.FILE while FILE is open
@@ -31,6 +33,7 @@
  *
  * With READ_ONLY in the environment the file is only read. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <mpi.h>
 #include <signal.h>
 #include <stdint.h>
@@ -38,6 +41,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -144,6 +148,33 @@ static void write_around(int place)
     close_file();
     MPI_Comm_free(&some);
     open_file();
+}
+
+/* A POSIX lock of this process, on a byte of its own behind the file. */
+static struct flock own_lock(void)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ((off_t)1 << 40) + rank, .l_len = 1};
+}
+
+static void take_lock(long number)
+{
+    struct flock lock = own_lock();
+    char other[4096];
+    name_file(other, number);
+    fprintf(out, "lock %d\n", fcntl(open(other, O_RDWR | O_CREAT, 0666), F_SETLK, &lock));
+}
+
+static void look_for_lock(long number)
+{
+    struct flock lock = own_lock();
+    char other[4096];
+    int status = -1;
+    name_file(other, number);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(open(other, O_RDWR), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+    waitpid(child, &status, 0);
+    fprintf(out, "locked %d\n", WEXITSTATUS(status));
 }
 
 static void make_step(const char *name, long number)
@@ -342,6 +373,13 @@ static void make_step(const char *name, long number)
         snprintf(end, sizeof end, "%s.end", first);
         while (access(end, F_OK) != 0)
             usleep(1000);
+    } else if (strcmp(name, "lock") == 0) {
+        take_lock(number);
+    } else if (strcmp(name, "locked") == 0) {
+        look_for_lock(number);
+    } else if (strcmp(name, "limit") == 0) {
+        const struct rlimit limit = {(rlim_t)number, RLIM_INFINITY};
+        setrlimit(RLIMIT_FSIZE, &limit);
     } else if (strcmp(name, "memory") == 0) {
         say_memory();
     } else if (strcmp(name, "fork") == 0) {

@@ -2,7 +2,9 @@
  *
  * INTERRUPT_AT      k; 0: never
  * INTERRUPT_HOW     kill: before the change · torn: after half of the bytes · full: no more bytes are written,
- *                   until the file INTERRUPT_GATE exists · held: this change waits until then
+ *                   until the file INTERRUPT_GATE exists · held: this change waits until then · exit: before the
+ *                   change, as a signal handler would do it. Then only what the first thread does counts, also
+ *                   when it wakes others
  * INTERRUPT_BELOW   counts only changes of files whose paths begin so; several with : between them
  * INTERRUPT_RANK    counts only changes of this rank
  * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync: any call that
@@ -14,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,7 +26,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum how { KILL, TORN, FULL, HELD };
+enum how { KILL, TORN, FULL, HELD, EXIT };
 
 static long left; /* changes until then; 0: never */
 static enum how how;
@@ -40,7 +43,7 @@ __attribute__((constructor)) void interrupt_arm(void)
     const char *wanted = getenv("INTERRUPT_RANK"), *rank = getenv("PMI_RANK");
     rank = rank != NULL ? rank : getenv("OMPI_COMM_WORLD_RANK");
     const bool mine = wanted == NULL || *wanted == '\0' || rank == NULL || strcmp(wanted, rank) == 0;
-    how = kind == NULL || *kind == 'k' ? KILL : *kind == 't' ? TORN : *kind == 'h' ? HELD : FULL;
+    how = kind == NULL || *kind == 'k' ? KILL : *kind == 't' ? TORN : *kind == 'h' ? HELD : *kind == 'e' ? EXIT : FULL;
     snprintf(below, sizeof below, "%s", where == NULL ? "" : where);
     told = getenv("INTERRUPT_LOG");
     left = at == NULL || !mine ? 0 : atol(at);
@@ -79,7 +82,7 @@ static bool is_it(const char *call, const char *path)
 {
     tell(call, path);
     const long now = __atomic_load_n(&left, __ATOMIC_RELAXED);
-    if (now == 0 || !counts(path))
+    if (now == 0 || !counts(path) || (how == EXIT && gettid() != getpid()))
         return false;
     if (now > 1 || how != FULL)
         __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED);
@@ -106,6 +109,10 @@ static bool is_it_at(const char *call, int directory, const char *name)
 
 static void die(void)
 {
+    if (how == EXIT) {
+        fprintf(stderr, "exits\n");
+        exit(3);
+    }
     kill(getpid(), SIGKILL);
     for (;;)
         pause();
@@ -123,7 +130,7 @@ static ssize_t writable(int fd, size_t count)
 {
     if (!is_it_at("write", fd, NULL))
         return (ssize_t)count;
-    if (how == KILL)
+    if (how == KILL || how == EXIT)
         die();
     errno = ENOSPC;
     return how == FULL ? -1 : (ssize_t)count / 2;
@@ -198,6 +205,14 @@ int msync(void *base, size_t size, int flags)
     if (how != FULL && is_it("sync", below))
         die();
     return NEXT(msync)(base, size, flags);
+}
+
+int pthread_cond_broadcast(pthread_cond_t *condition)
+{
+    int (*real)(pthread_cond_t *) = (int (*)(pthread_cond_t *))dlvsym(RTLD_NEXT, __func__, "GLIBC_2.3.2");
+    if (how == EXIT && is_it("wake", below))
+        die();
+    return (real != NULL ? real : NEXT(pthread_cond_broadcast))(condition);
 }
 
 int unlink(const char *path)

@@ -51,6 +51,25 @@ static void write_words(MPI_File file, int kind, MPI_Offset place, const uint64_
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* As if the disk were full at byte LIMIT of any file, from the beginning or, with FULL_LATER, once all is written. */
+static void limit(int later)
+{
+#ifdef FULL_LATER
+    const int now = later;
+#else
+    const int now = !later;
+#endif
+#ifdef LIMIT
+    if (!now)
+        return;
+    MPI_Barrier(MPI_COMM_WORLD);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){LIMIT, LIMIT});
+#else
+    (void)now;
+#endif
+}
+
 int main(int argc, char **argv)
 {
     int rank, ranks;
@@ -60,11 +79,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-#ifdef LIMIT /* as if the disk were full at this byte of any file */
-    MPI_Barrier(MPI_COMM_WORLD);
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &(struct rlimit){LIMIT, LIMIT});
-#endif
+    limit(0);
     snprintf(name, sizeof name, "%s.%d", argv[2], rank);
     FILE *out = fopen(name, "w");
     say(out, "pid", (int)getpid());
@@ -83,6 +98,7 @@ int main(int argc, char **argv)
         }
         if (rank == 0)
             MPI_File_write_at(file, 0, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
+        limit(1);
         if ((closes ? MPI_File_close(&file) : MPI_File_sync(file)) == MPI_SUCCESS)
             say(out, "done", round);
     }

@@ -4,6 +4,7 @@
  * after a read a hash of the buffer. */
 #include <mpi.h>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PIECE = 96, ROWS = 60, START = 480, BUFFER = 1 << 16 };
@@ -493,6 +496,42 @@ static void limit(void)
     setrlimit(RLIMIT_FSIZE, &bytes);
 }
 
+/* A POSIX lock of this process, on a byte of its own behind the file. */
+static struct flock own_lock(void)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ((off_t)1 << 40) + rank, .l_len = 1};
+}
+
+static void take_lock(void)
+{
+    struct flock lock = own_lock();
+    const int held = open(path, O_RDWR | O_CREAT, 0666);
+    fprintf(out, "lock %d\n", fcntl(held, F_SETLK, &lock));
+}
+
+/* Whether another process finds the lock. */
+static void look_for_lock(void)
+{
+    struct flock lock = own_lock();
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(open(path, O_RDWR), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+    waitpid(child, &status, 0);
+    fprintf(out, "locked %d\n", WEXITSTATUS(status));
+}
+
+/* How many descriptors of the file the process has. */
+static void count_descriptors(void)
+{
+    struct stat wanted, found;
+    int count = 0;
+    stat(path, &wanted);
+    for (int fd = 0; fd < 1024; fd++)
+        count += fstat(fd, &found) == 0 && found.st_dev == wanted.st_dev && found.st_ino == wanted.st_ino;
+    fprintf(out, "descriptors %d\n", count);
+}
+
 static void open_write(void) { open_file(MPI_MODE_CREATE | MPI_MODE_WRONLY); }
 static void open_both(void) { open_file(MPI_MODE_CREATE | MPI_MODE_RDWR); }
 static void open_append(void) { open_file(MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_APPEND); }
@@ -552,6 +591,7 @@ int main(int argc, char **argv)
         {"joining", joining}, {"following", following}, {"around", around}, {"around-later", around_later},
         {"atomic", atomic},
         {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
+        {"lock", take_lock}, {"locked", look_for_lock}, {"descriptors", count_descriptors},
     };
     char name[4096];
     MPI_Init(&argc, &argv);
