@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pdla import config
 from pdla.accessmap import AccessMap
+from pdla.answers import ensure_answers, unanswered
 from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
 from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.layouts.capacity import room, spaces
@@ -110,10 +111,13 @@ def _already_there(
         known: dict[Path, list[Replica]] = {}
         for replica in catalog.replicas.find():
             known.setdefault(replica.original.path, []).append(replica)
+    silent = unanswered(path for replicas in known.values() for path in _places(replicas))
     for number, (signature, layout) in enumerate(chosen):
         began, path = time.monotonic(), Path(signature.file).absolute()
         replicas = known.get(path, [])
-        if signature.op == "write" or not replicas or not stamped(path.parent):
+        if signature.op == "write" or not replicas or not silent.isdisjoint(_places(replicas)):
+            continue
+        if not stamped(path.parent):
             continue
         with suppress(PdlaError), opened(path) as source:
             # The identity with which it is compared is older than a tick of the clock.
@@ -125,6 +129,11 @@ def _already_there(
                         seconds = time.monotonic() - began
                         found[number] = BuiltReplica(one.id, path, layout, one.size, seconds, kept=True)
     return found
+
+
+def _places(replicas: Sequence[Replica]) -> set[str]:
+    """The original of replicas, and the directories of their components."""
+    return {str(replicas[0].original.path)} | {str(file.path.parent) for one in replicas for file in one.components}
 
 
 def _is_sound(replica: Replica, identity: Identity) -> bool:
@@ -173,14 +182,16 @@ def build(
 
     Raises:
         BusyError: another process builds a replica of this original.
-        PdlaError: the file ends before the pattern begins, there is no space, the original changed
-            while it was copied, or the lease was lost. Nothing is left of the replica.
+        PdlaError: storage does not answer, the file ends before the pattern begins, there is no
+            space, the original changed while it was copied, or the lease was lost. Nothing is left
+            of the replica.
     """
     if signature.op == "write":
         return prepare(signature, layout, pool, catalog, map_path=map_path)
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = access_map or AccessMap.from_signature(signature)
+    ensure_answers([path, *pool.where])
     backend = backend_of(pool)
     with opened(path) as source, leased(catalog, source, path) as lease, ExitStack() as stack:
         identity = stable_identity(source, path)
@@ -240,6 +251,7 @@ def prepare(
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = AccessMap.from_signature(signature)
+    ensure_answers([path, *pool.where])
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
     with catalog.exclusive():

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from pdla import config
+from pdla.answers import no_answer, unanswered
 from pdla.catalog import Catalog, Replica
 from pdla.errors import BusyError, FormatError
 from pdla.model import Identity
@@ -169,6 +170,8 @@ def _sync_directory(
     if (not telling and not problems) or _is_done(directory):
         _remove(directory, journals)
         return None
+    if silent := sorted(unanswered(_places(catalog, directory, telling))):
+        return WriteBackResult(named, problem=f"its bytes wait, since {silent[0]} {no_answer()}")
     waiting = _waiting(catalog, directory, journals)
     path = _found(telling[0]) if telling else None
     if problems or path is None:
@@ -182,6 +185,13 @@ def _sync_directory(
     except (OSError, BusyError, FormatError) as error:
         return WriteBackResult(path, problem=f"{error}: {_said(waiting)}")
     return replace(row, moved_from=None if path == named else named)
+
+
+def _places(catalog: Catalog, directory: Path, journals: Sequence[Journal]) -> list[Path]:
+    """Where the original of journals is, and the bytes that wait."""
+    replicas = replicas_of(directory, catalog.replicas.find()).values()
+    held = [component.path.parent for one in replicas for component in one.components]
+    return [*held, *(journal.cache for journal in journals if journal.cache), *(one.target for one in journals[:1])]
 
 
 def _is_done(directory: Path) -> bool:
