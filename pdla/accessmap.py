@@ -130,6 +130,44 @@ class AccessMap:
         merged, length = _merge(loops, signature.length)
         return cls(merged, start, length, replica_start)
 
+    def cut(self, end: int) -> AccessMap | None:
+        """The map of what is before byte ``end`` of the original, in the same order; None if that is nothing.
+
+        It stays a few integers if ``end`` is not within a turn of the outermost loop. If a table of what is left would
+        be too long, that turn is left out, too.
+        """
+        if end <= self.extent[0]:
+            return None
+        if end >= self.extent[1]:
+            return self
+        if self.extents is None and self.loops:
+            outer = self.loops[0]
+            turns, rest = divmod(end - self.start, outer.stride)
+            inside = self.extent[1] - self.start - outer.stride * (outer.count - 1)
+            if rest >= inside:
+                return self._repeated(turns + 1)
+            too_many = self._first_ending_after(end) > MAX_EXTENTS
+            if rest == 0 or (too_many and turns):
+                return self._repeated(turns)
+            if too_many:
+                return self._repeated(1).cut(end)
+        offsets, lengths, replica = self.tiles(0, end)
+        order = np.argsort(replica)
+        return AccessMap(extents=_joined(offsets, lengths, _packed(lengths, order)))
+
+    def _repeated(self, turns: int) -> AccessMap:
+        """The map of the first turns of the outermost loop."""
+        outer, *inner = self.loops
+        loops = [*([outer._replace(count=turns)] if turns > 1 else []), *inner]
+        dense, first = self.length, 0
+        for number, loop in sorted(enumerate(loops), key=lambda one: abs(one[1].replica_stride)):
+            backwards = loop.replica_stride < 0
+            loops[number] = loop._replace(replica_stride=-dense if backwards else dense)
+            first += backwards * dense * (loop.count - 1)
+            dense *= loop.count
+        merged, length = _merge(loops, self.length)
+        return AccessMap(merged, self.start, length, first)
+
     @staticmethod
     def section(signature: Signature) -> int:
         """Bytes of one rank's part of the replica: the mean, and an upper bound if a rank's own accesses overlap."""
@@ -279,9 +317,18 @@ def _first_access_extents(signature: Signature) -> Int64Array:
     covered = owner != NEVER
     segments, lengths, owner = bounds[:-1][covered], np.diff(bounds)[covered], owner[covered]
 
-    order = np.lexsort((segments, owner))
+    return _joined(segments, lengths, _packed(lengths, np.lexsort((segments, owner))))
+
+
+def _packed(lengths: Int64Array, order: Int64Array) -> Int64Array:
+    """Where segments begin in a replica that holds them in this order."""
     replica = np.empty_like(lengths)
     replica[order] = np.cumsum(lengths[order]) - lengths[order]
+    return replica
+
+
+def _joined(segments: Int64Array, lengths: Int64Array, replica: Int64Array) -> Int64Array:
+    """The extent table of sorted segments; those that continue one another in original and replica become one."""
     continues = (segments[1:] == segments[:-1] + lengths[:-1]) & (replica[1:] == replica[:-1] + lengths[:-1])
     heads = np.flatnonzero(np.concatenate([[True], ~continues]))
     return np.stack([segments[heads], np.add.reduceat(lengths, heads), replica[heads]], axis=1)

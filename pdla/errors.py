@@ -24,8 +24,8 @@ class BusyError(PdlaError):
 class UnfitError(PdlaError):
     """A plan does not fit the present files: another try is in vain, but another trace or plan may help.
 
-    The original is gone, cannot be read by the user, is not a regular file, or is shorter than the
-    pattern; or the plan has no replica for the pattern. Every other failure of a build may pass:
+    The original is gone, cannot be read by the user, is not a regular file, or ends before the
+    pattern begins; or the plan has no replica for the pattern. Every other failure of a build may pass:
     unreachable, full or faulty storage, the catalog.
     """
 

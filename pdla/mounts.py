@@ -8,6 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+# fmt: off
+LOCAL = frozenset([
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "zfs", "f2fs", "jfs", "nilfs2", "reiserfs", "tmpfs",
+    "ramfs", "rootfs", "overlay", "erofs", "squashfs", "vfat", "exfat", "ntfs3", "iso9660", "udf", "proc", "sysfs",
+    "cgroup", "cgroup2", "cpuset", "devtmpfs", "devpts", "mqueue", "debugfs", "tracefs", "configfs", "fusectl",
+    "nsfs", "autofs", "hugetlbfs", "securityfs", "selinuxfs", "binfmt_misc", "efivarfs", "pstore", "bpf",
+    "rpc_pipefs",
+])
+# fmt: on
+"""The types of file systems that wait for no server, as in replicator/stub/storage.c. All others may."""
+
 
 @dataclass(frozen=True)
 class Mount:
@@ -38,6 +49,11 @@ def mount_of(path: Path) -> Mount | None:
         if path.is_relative_to(mount.point) and (best is None or len(mount.point.parts) >= len(best.point.parts)):
             best = mount
     return best
+
+
+def waits_for_no_server() -> bool:
+    """Whether all mounted file systems are local."""
+    return all(mount.kind in LOCAL for _, mount in _mounts())
 
 
 def kind_of(device: int) -> str:

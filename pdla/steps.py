@@ -14,6 +14,7 @@ from pdla.analyzers.analysis import PHASES, Analysis, analyze
 from pdla.analyzers.aspects import Aspects, describe
 from pdla.analyzers.dependence import write_dependences
 from pdla.analyzers.phases import Phases, find_phases, write_phases
+from pdla.answers import ensure_answers
 from pdla.catalog import Catalog, Occurrence, Run, open_catalog
 from pdla.catalog.records import Recorded
 from pdla.collectors.tracefile import fingerprint, read_trace
@@ -61,10 +62,14 @@ def plan(
 
     Raises:
         ConfigError: an unknown policy or selection, or a cluster that cannot be used.
-        PdlaError: the catalog cannot be used.
+        PdlaError: the catalog cannot be used, or the storage of an original or a pool does not answer.
     """
     analysis = analysis or analyze(trace)
-    storage = home_of(_storage(cluster), _by_bytes(analysis))
+    storage = _storage(cluster)
+    ensure_answers(
+        [one.file for one in analysis.signatures] + [where for pool in storage.pools for where in pool.where]
+    )
+    storage = home_of(storage, _by_bytes(analysis))
     redirected = None
     if writes != "original":
         phases = write_phases(trace) if writes == "lease" else None
@@ -83,8 +88,13 @@ def plan(
 
 
 def missing_files(analysis: Analysis) -> list[str]:
-    """The files that the program reads and that no longer exist."""
+    """The files that the program reads and that no longer exist.
+
+    Raises:
+        PdlaError: the storage of one does not answer.
+    """
     read = dict.fromkeys(one.file for one in analysis.signatures if one.op == "read")
+    ensure_answers(read)
     return [path for path in read if not os.path.lexists(path)]
 
 

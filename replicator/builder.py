@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from pdla import config
 from pdla.accessmap import AccessMap
+from pdla.answers import ensure_answers, unanswered
 from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
 from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.layouts.capacity import room, spaces
@@ -43,6 +44,15 @@ class BuiltReplica:
     kept: bool
 
 
+class UnbuiltError(PdlaError):
+    """Some replicas of a plan could not be built; the others are ``built``. ``problems`` says why, by pattern."""
+
+    def __init__(self, built: list[BuiltReplica], problems: dict[Signature, str]) -> None:
+        super().__init__("; ".join(problems.values()))
+        self.built = built
+        self.problems = problems
+
+
 def replicate(
     plan: Plan,
     catalog: Catalog,
@@ -56,27 +66,34 @@ def replicate(
     With ``processes`` this is process 0 of them; the others call ``assist``.
 
     Raises:
-        PdlaError: a replica cannot be built. Replicas built before it are published; nothing is
-            left of this one.
+        UnbuiltError: some replicas cannot be built. Nothing is left of these; the others are published.
+        CatalogError: the catalog failed. Replicas built before are published.
     """
     map_path = map_path or config.map_path()
     chosen = [(one.signature, layout) for one in plan.patterns if (layout := one.choice.layout) is not None]
     there = _already_there(chosen, catalog, map_path)
-    built = []
+    built, problems = [], {}
     try:
         for number, (signature, layout) in enumerate(chosen):
-            built.append(
-                there.get(number)
-                or build(
-                    *(signature, layout, plan.cluster.pool(layout.pool), catalog),
-                    progress=progress,
-                    map_path=map_path,
-                    processes=processes,
+            try:
+                built.append(
+                    there.get(number)
+                    or build(
+                        *(signature, layout, plan.cluster.pool(layout.pool), catalog),
+                        progress=progress,
+                        map_path=map_path,
+                        processes=processes,
+                    )
                 )
-            )
+            except CatalogError:
+                raise
+            except (PdlaError, OSError) as error:
+                problems[signature] = str(error)
     finally:
         publish(catalog, map_path)
         discard(catalog, [replica.id for replica in catalog.replicas.find("retired")], map_path)
+    if problems:
+        raise UnbuiltError(built, problems)
     return built
 
 
@@ -94,14 +111,18 @@ def _already_there(
         known: dict[Path, list[Replica]] = {}
         for replica in catalog.replicas.find():
             known.setdefault(replica.original.path, []).append(replica)
+    silent = unanswered(path for replicas in known.values() for path in _places(replicas))
     for number, (signature, layout) in enumerate(chosen):
         began, path = time.monotonic(), Path(signature.file).absolute()
         replicas = known.get(path, [])
-        if signature.op == "write" or not replicas or not stamped(path.parent):
+        if signature.op == "write" or not replicas or not silent.isdisjoint(_places(replicas)):
+            continue
+        if not stamped(path.parent):
             continue
         with suppress(PdlaError), opened(path) as source:
             # The identity with which it is compared is older than a tick of the clock.
-            identity, access_map = identity_of(source), AccessMap.from_signature(signature)
+            identity = identity_of(source)
+            access_map, layout = _cut(AccessMap.from_signature(signature), layout, identity, signature)
             if all(_is_sound(one, identity) for one in replicas):
                 for one in replicas:
                     if (one.access_map, one.layout) == (access_map, layout):
@@ -110,8 +131,34 @@ def _already_there(
     return found
 
 
+def _places(replicas: Sequence[Replica]) -> set[str]:
+    """The original of replicas, and the directories of their components."""
+    return {str(replicas[0].original.path)} | {str(file.path.parent) for one in replicas for file in one.components}
+
+
 def _is_sound(replica: Replica, identity: Identity) -> bool:
     return replica.state == "valid" and is_same(replica.original.identity, identity) and components_unchanged(replica)
+
+
+def _cut(access_map: AccessMap, layout: Layout, identity: Identity, signature: Signature) -> tuple[AccessMap, Layout]:
+    """The map of the bytes that the file has, and the layout with sections that are shorter in proportion.
+
+    A traced pattern may reach beyond the end: MPICH's status counts what a view with holes selects there.
+
+    Raises:
+        UnfitError: the file has none of the bytes.
+    """
+    cut = access_map.cut(identity.size)
+    if cut is None:
+        low, high = access_map.extent
+        raise UnfitError(
+            f"{signature.file} has {identity.size} bytes, but the pattern {signature} reaches byte {high} from byte "
+            f"{low} on: trace the program again"
+        )
+    if cut is access_map:
+        return access_map, layout
+    sections = -(-access_map.size // layout.section)
+    return cut, replace(layout, section=-(-cut.size // sections))
 
 
 def build(
@@ -127,30 +174,29 @@ def build(
 ) -> BuiltReplica:
     """Build, verify and register one replica; ``mapfile.publish`` then makes it known to redirected runs.
 
-    The replica of a pattern that writes is empty (``prepare``). Stale replicas of the original are
+    The replica of a pattern that reads beyond the end of the file holds the bytes that the file has; that of a
+    pattern that writes is empty (``prepare``). Stale replicas of the original are
     removed first. A valid replica of the same bytes in another layout is retired. One process at a
     time builds replicas of an original: it holds the lease of the original. ``processes`` help it
     as in ``replicate``. With an ``access_map`` the replica has its bytes instead of those of the signature.
 
     Raises:
         BusyError: another process builds a replica of this original.
-        PdlaError: the pattern goes beyond the end of the file, there is no space, the original
-            changed while it was copied, or the lease was lost. Nothing is left of the replica.
+        PdlaError: storage does not answer, the file ends before the pattern begins, there is no
+            space, the original changed while it was copied, or the lease was lost. Nothing is left
+            of the replica.
     """
     if signature.op == "write":
         return prepare(signature, layout, pool, catalog, map_path=map_path)
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = access_map or AccessMap.from_signature(signature)
+    ensure_answers([path, *pool.where])
     backend = backend_of(pool)
-    backend.check(layout, access_map.size)
     with opened(path) as source, leased(catalog, source, path) as lease, ExitStack() as stack:
         identity = stable_identity(source, path)
-        if access_map.extent[1] > identity.size:
-            raise UnfitError(
-                f"{path} has {identity.size} bytes, but the pattern {signature} reaches byte {access_map.extent[1]}: "
-                "trace the program again"
-            )
+        access_map, layout = _cut(access_map, layout, identity, signature)
+        backend.check(layout, access_map.size)
         with catalog.exclusive():
             same = _discard_stale(catalog, path, identity, access_map, map_path or config.map_path())
             for old in same:
@@ -205,6 +251,7 @@ def prepare(
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = AccessMap.from_signature(signature)
+    ensure_answers([path, *pool.where])
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
     with catalog.exclusive():

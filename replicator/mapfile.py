@@ -21,6 +21,7 @@ import numpy as np
 
 from pdla import config
 from pdla.accessmap import AccessMap, MapLoop
+from pdla.answers import unanswered
 from pdla.catalog import Catalog, Component, Copy, Mapped, Replica
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import other_format
@@ -664,12 +665,15 @@ def fold(catalog: Catalog, path: Path | None = None, of: tuple[Path, Identity] |
 
     Replicas whose bytes were written become stale. If runs through the library wrote to an original
     only outside its replicas, the original is accepted in its new state. If an original changed in
-    any other way, its replicas become stale.
+    any other way, its replicas become stale. Of originals whose storage does not answer nothing is said.
 
     Raises:
         PdlaError: the catalog cannot be written.
     """
     copies = catalog.replicas.copies(of)
+    if of is None:
+        silent = unanswered({copy.path for copy in copies})
+        copies = [copy for copy in copies if copy.path not in silent]
     stale: dict[int, str] = {}
     accepted: dict[tuple[int, int], tuple[Path, Identity]] = {}
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pdla.answers import unanswered
 from pdla.catalog import Catalog, CriticalFile, Lease, Listed, Pattern
 from pdla.catalog.records import QueueState
 from pdla.model import Signature
@@ -24,7 +25,8 @@ class Status:
     """The present state.
 
     Attributes:
-        missing: by the replica's number, a directory of its components that does not exist.
+        missing: by the replica's number, a directory of its components that does not exist, or does not answer.
+        silent: the originals and directories whose storage does not answer.
         leases: the leases that have not ended.
         queue: the number of patterns in every state; ``failed`` patterns could not be built.
         caches: files with bytes in cache files.
@@ -33,6 +35,7 @@ class Status:
 
     replicas: Sequence[Listed]
     missing: Mapping[int, str]
+    silent: frozenset[str]
     leases: Sequence[Lease]
     queue: Mapping[QueueState, int]
     failed: Sequence[Pattern]
@@ -95,11 +98,15 @@ class Status:
 def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
     """The present state. Looks at every original, and at the directories of the components, not at each component.
 
+    Replicas of an original whose storage does not answer are in the state in which they were.
+
     If a cache has dirty bytes, it takes half a second to see at what rate they go home.
     """
     catalog.take_in()
     fold(catalog, map_path)
-    away = {directory for directory in catalog.replicas.directories() if not Path(directory).is_dir()}
+    directories = catalog.replicas.directories()
+    silent = unanswered([*directories, *(one.path for one in catalog.replicas.copies())])
+    away = {directory for directory in directories if directory in silent or not Path(directory).is_dir()}
     missing = {}
     if away:
         for number, files in catalog.replicas.component_paths().items():
@@ -116,6 +123,7 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
     return Status(
         replicas=listed,
         missing=missing,
+        silent=silent,
         leases=[replace(lease, name=names.get(lease.resource, lease.name)) for lease in current],
         queue=census.queue,
         failed=catalog.patterns.find(state="failed") if census.queue["failed"] else (),

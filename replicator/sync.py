@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from pdla import config
+from pdla.answers import no_answer, unanswered
 from pdla.catalog import Catalog, Replica
 from pdla.errors import BusyError, FormatError
 from pdla.model import Identity
@@ -179,10 +180,13 @@ def _sync_directory(
             path.unlink(missing_ok=True)
         return [WriteBackResult(named, dropped=waiting.size + waiting.beyond)]
     found = []
-    # RATIONALE: an interrupted write-back of another file may be ended only while its intent is there.
     for group in _by_file(journals, _inode_of_intent(directory)):
         row = _sync_file(catalog, directory, group, conflict, progress)
         found += [row] if row else []
+        # RATIONALE: the intent says that a write-back has left the file half old and half new. That of another file
+        # would take its place.
+        if row and row.problem and _inode_of_intent(directory) == group[0].file.inode:
+            break
     if not journals:
         _remove(directory, [])
     return found
@@ -218,6 +222,8 @@ def _sync_file(
         _remove(directory, journals)
         return None
     named = telling[0].target
+    if silent := sorted(unanswered(_places(catalog, directory, telling))):
+        return WriteBackResult(named, problem=f"its bytes wait, since {silent[0]} {no_answer()}")
     waiting = _waiting(catalog, directory, journals)
     place = look_for(telling)
     if place.path is None and (place.verdict is Verdict.GONE or conflict == "discard"):
@@ -230,6 +236,13 @@ def _sync_file(
     except (OSError, BusyError, FormatError) as error:
         return WriteBackResult(place.path, problem=f"{error}: {_said(waiting)}")
     return replace(row, moved_from=None if place.path == named else named)
+
+
+def _places(catalog: Catalog, directory: Path, journals: Sequence[Journal]) -> list[Path]:
+    """Where the original of journals is, and the bytes that wait."""
+    replicas = replicas_of(directory, catalog.replicas.find()).values()
+    held = [component.path.parent for one in replicas for component in one.components]
+    return [*held, *(journal.cache for journal in journals if journal.cache), *(one.target for one in journals[:1])]
 
 
 def _end_removal(directory: Path) -> None:

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from pdla import config
+from pdla.answers import no_answer, unanswered
 from pdla.catalog import Catalog, Checksum, Component, Replica, State
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
@@ -108,6 +109,8 @@ def _examined(
 ) -> Finding | None:
     """What is wrong with a replica, or None; ``advance`` is called with the bytes read."""
     number, components = replica.id, replica.components
+    if unanswered([replica.original.path]):
+        return Finding(number, replica.original.path, f"cannot be reached: it {no_answer()}", away=True)
     for component in components:
         try:
             ensure_responds([component.path], asked)

@@ -113,6 +113,35 @@ def test_ghost_cells_fall_back_to_extents_without_duplicates():
     assert AccessMap.from_signature(pattern).extents.tolist() == [[0, 3, 0], [3, 1, 6], [4, 3, 3], [7, 1, 7]]
 
 
+@given(signatures() | growing(), st.data())
+def test_a_map_that_is_cut_holds_the_bytes_before_the_cut_in_the_same_order(signature: Signature, data: st.DataObject):
+    low, high = signature.extent
+    end = data.draw(st.integers(max(0, low - 3), high + 3))
+    order = [byte for byte in bytes_in_first_access_order(signature) if byte < end]
+    cut = AccessMap.from_signature(signature).cut(end)
+    assert replica_bytes(list(cut.locate(low, high))) == {byte: i for i, byte in enumerate(order)} if cut else not order
+
+
+@pytest.mark.parametrize(
+    ("end", "turns"), [(4_200_000, 1050), (4_199_999, 0), (4_000, 1), (4_396_000, 1099), (4_400_000, 1100)]
+)
+def test_a_regular_map_that_is_cut_between_turns_stays_regular(end: int, turns: int):
+    whole = AccessMap.from_signature(signature(0, 1000, (1000, 4), (4000, 1100), rank_loops=1))
+    cut = whole.cut(end)
+    if turns == 1:
+        assert cut == AccessMap((), 0, 4000)
+    elif turns:
+        assert cut == AccessMap((MapLoop(turns, 4000, 1000), MapLoop(4, 1000, 1000 * turns)), 0, 1000)
+    else:
+        assert cut.pieces > 1000 and cut.extent == (0, end)
+
+
+@pytest.mark.parametrize(("end", "size"), [(10**9 + 45, 160_000_000), (400_000_003, 80_000_000), (45, 12), (7, 4)])
+def test_a_map_of_too_many_pieces_loses_the_turn_in_which_it_is_cut(end: int, size: int):
+    whole = AccessMap.from_signature(signature(0, 4, (10**9, 2), (40, 2 * MAX_EXTENTS), (10, 2)))
+    assert whole.cut(end).size == size
+
+
 def test_an_irregular_pattern_of_too_many_accesses_is_refused():
     with pytest.raises(PdlaError, match="at most 10000000"):
         AccessMap.from_signature(signature(0, 8, (4, MAX_EXTENTS + 1)))

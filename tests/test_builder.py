@@ -26,7 +26,7 @@ from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Identity, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.replicator import builder, identity, transpose
 from pdla.replicator.backends.base import delete
-from pdla.replicator.builder import build, replicate
+from pdla.replicator.builder import UnbuiltError, build, replicate
 from pdla.replicator.copying import Task
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.transpose import runs
@@ -93,7 +93,7 @@ def bytes_in_access_order(content: bytes, signature: Signature) -> bytes:
     offsets, _, lengths = signature.expand()
     pieces = zip(offsets.tolist(), lengths.tolist(), strict=True)
     order = dict.fromkeys(offset + j for offset, length in pieces for j in range(length))
-    return bytes(content[at] for at in order)
+    return bytes(content[at] for at in order if at < len(content))
 
 
 def read_through_components(replica: Replica) -> bytes:
@@ -358,6 +358,43 @@ def test_an_original_that_shrinks_while_it_is_copied_is_not_replicated(place: Pl
     with pytest.raises(PdlaError, match=r"ended at byte|changed while it was copied"):
         build(signature, layout(signature), place.pool, place.catalog, progress=change)
     assert_nothing_is_left(place)
+
+
+@pytest.mark.parametrize("size", [1 << 19, 300_007, 20])
+@pytest.mark.parametrize("shape", [COLUMNS, GHOSTS], ids=["columns", "ghosts"])
+def test_of_a_pattern_that_goes_on_behind_the_end_a_replica_holds_what_the_file_has(
+    place: Place, shape: tuple, size: int
+):
+    signature = pattern(place, *shape)
+    os.truncate(place.original, size)
+    built = build(signature, layout(signature, 4), place.pool, place.catalog)
+    replica = place.replica(built.id)
+    assert read_through_components(replica) == bytes_in_access_order(place.content, signature)
+    assert verify(place.catalog, deep=True) == []
+    assert build(signature, layout(signature, 4), place.pool, place.catalog).kept
+
+
+def test_sections_of_a_pattern_that_is_cut_stay_those_of_the_ranks(place: Place):
+    """Otherwise the servers of one group would hold what is left of the parts of several ranks."""
+    signature = pattern(place, *COLUMNS)
+    os.truncate(place.original, 512 * 1024)
+    built = build(signature, layout(signature, 4), place.pool, place.catalog)
+    assert (built.bytes, built.layout.section) == (4 * 512 * 64, 512 * 64)
+    assert len({component.size for component in place.replica(built.id).components}) == 1
+
+
+def test_what_cannot_be_built_does_not_keep_the_rest_of_a_plan_from_being_built(place: Place):
+    columns, tiles = pattern(place, *COLUMNS), pattern(place, *TILES, rank_loops=2)
+    wrong = pattern(place, 1 << 20, 1, (1, 2)), pattern(place, 1 << 20, 2, (2, 2))
+    plan = plan_of(place, *((one, layout(one)) for one in (wrong[0], columns, wrong[1], tiles)))
+    for kept in (False, True):
+        with pytest.raises(
+            UnbuiltError, match=r"reaches byte 1048578 from byte 1048576 on: .*; .* reaches byte 1048580"
+        ) as caught:
+            replicate(plan, place.catalog)
+        assert list(caught.value.problems) == list(wrong)
+        assert [(one.bytes, one.kept) for one in caught.value.built] == [(256000, kept), (131072, kept)]
+        assert [replica.id for replica in read_map(place.home / "replicas.map").replicas] == [1, 2]
 
 
 def test_a_pattern_beyond_the_end_of_the_file_is_refused(place: Place):

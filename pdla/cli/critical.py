@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pdla.answers import ensure_answers, unanswered
 from pdla.errors import BusyError, PdlaError
 from pdla.units import format_bytes, format_seconds, shown
 
@@ -52,14 +53,16 @@ class CriticalRun:
         without a catalog, too.
 
         Raises:
-            PdlaError: the directories of the SSD servers cannot be made.
+            PdlaError: the directories of the SSD servers cannot be made, or do not answer.
         """
         from pdla.catalog import open_catalog
         from pdla.policies.online import pool_of
         from pdla.replicator.critical_patterns import seed
         from pdla.replicator.verify import remove_left_runs
 
-        for where in pool_of(self.cluster, "ssd", "pdla run --policy").where:
+        servers = pool_of(self.cluster, "ssd", "pdla run --policy").where
+        ensure_answers(servers)
+        for where in servers:
             try:
                 Path(where).mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -123,7 +126,9 @@ class CriticalRun:
         from pdla.replicator.reservations import remove_unused_nodes
 
         self._read(logs_in(directory))
-        remove_unused_nodes(pool_of(self.cluster, "ssd", "pdla run --policy").where)
+        servers = pool_of(self.cluster, "ssd", "pdla run --policy").where
+        silent = unanswered(servers)
+        remove_unused_nodes(where for where in servers if where not in silent)
 
     def finish(self, run: RunReport) -> None:
         """Record what the run found critical, and copy to the SSD servers what saves most."""

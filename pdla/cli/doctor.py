@@ -31,7 +31,7 @@ EXTRAS = ("mpi4py", "darshan", "otf2", "pyarrow", "psycopg")
 
 
 @click.command()
-@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=Path)
 @click.option(
     "--bundle", "bundle_path", type=Output(), metavar="FILE", help="Write what to send with a report of a bug, as JSON."
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pdla.cli.options import json_option, print_json
+from pdla.cli.options import json_option, print_json, say
 from pdla.cli.processes import mpi_processes
 from pdla.cli.progress import progress
 from pdla.units import format_bytes, format_seconds, shown
 
 if TYPE_CHECKING:
+    from pdla.model import Signature
     from pdla.replicator.builder import BuiltReplica
 
 
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
 def replicate(plan_path: Path, as_json: bool) -> None:
     """Build the replicas of a plan.
 
-    Each replica is verified and then published for later runs. With mpiexec -n N pdla replicate, N
-    processes share the copying.
+    Each replica is verified and then published for later runs. If one cannot be built, the others
+    are, and the exit code is 1. With mpiexec -n N pdla replicate, N processes share the copying.
     """
     from pdla.catalog import open_catalog
     from pdla.cli.supervised_build import supervised
     from pdla.policies.planfile import read_plan
     from pdla.replicator.backends import losable
+    from pdla.replicator.builder import UnbuiltError
     from pdla.replicator.builder import replicate as build_all
     from pdla.replicator.collective_steps import Alone
     from pdla.replicator.copying import assist, dismiss
@@ -43,18 +46,28 @@ def replicate(plan_path: Path, as_json: bool) -> None:
         if processes.size == 1 and (trouble := losable(plan)) is not None:
             supervised(trouble)
         catalog = open_catalog()
+        problems: dict[Signature, str] = {}
         with progress() as advance:
-            built = build_all(plan, catalog, progress=advance, processes=processes)
+            try:
+                built = build_all(plan, catalog, progress=advance, processes=processes)
+            except UnbuiltError as error:
+                built, problems = error.built, error.problems
     finally:
         dismiss(processes)
-    catalog.queue.set_state([one.signature for one in plan.patterns if one.choice.layout is not None], "built")
+    chosen = [one.signature for one in plan.patterns if one.choice.layout is not None]
+    catalog.queue.set_state([one for one in chosen if one not in problems], "built")
     catalog.queue.set_state([one.signature for one in plan.patterns if one.choice.layout is None], "left")
     if as_json:
         print_json({"replicas": [built_json(replica) for replica in built]})
-    elif built:
-        click.echo("\n".join(map(built_line, built)))
+    elif chosen:
+        for replica in built:
+            click.echo(built_line(replica))
     else:
         click.echo("Nothing to build: the plan leaves every pattern in the original.")
+    for problem in problems.values():
+        say(problem)
+    if problems:
+        sys.exit(1)
 
 
 def built_line(replica: BuiltReplica) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pdla.answers import no_answer
 from pdla.catalog.records import STATES, QueueState
 from pdla.replicator.cache_status import CachedFile
 from pdla.replicator.exit_reports import sentence
@@ -33,7 +34,11 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
         if one.why:
             whys.setdefault(f"{one.state}: {one.why}", []).append(one.id)
         elif one.id in status.missing:
-            whys.setdefault(f"unreachable: {status.missing[one.id]} does not exist", []).append(one.id)
+            directory = status.missing[one.id]
+            why = no_answer() if directory in status.silent else "does not exist"
+            whys.setdefault(f"unreachable: {directory} {why}", []).append(one.id)
+        elif one.path in status.silent:
+            whys.setdefault(f"not looked at: {one.path} {no_answer()}", []).append(one.id)
     lines += [paragraph(f"{_named(numbers)} {why}") for why, numbers in list(whys.items())[:MOST]]
     lines += more(len(whys), "reasons")
     lines += [paragraph(_cached(one)) for one in status.caches[:MOST]]

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <limits.h>
 #include <sched.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +21,12 @@
 
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* of all architectures; older headers do not have it */
+#endif
+
+#ifdef STATX_MNT_ID
+#define MOUNT_OF_FILE STATX_MNT_ID
+#else
+#define MOUNT_OF_FILE 0
 #endif
 
 enum {
@@ -57,28 +63,46 @@ bool storage_remote(const char *path)
     return __atomic_load_n(&any_remote, __ATOMIC_RELAXED) && !is_local(path);
 }
 
-static bool is_network_type(const char *type)
+/* Whether files of this type answer without a server. RATIONALE: a type that is missing here costs
+ * a thread for each call; one that was missing in a list of the others kept programs from ending. */
+static bool is_local_type(const char *type)
 {
-    static const char *const types[] = {"fuse", "nfs",  "ceph", "lustre", "pvfs2", "beegfs",
-                                        "gpfs", "cifs", "smb3", "9p",     "afs"};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strncmp(type, types[i], strlen(types[i])) == 0)
+    static const char *const types[] = {
+        "ext2",      "ext3",       "ext4",      "xfs",         "btrfs",    "bcachefs", "zfs",     "f2fs",     "jfs",
+        "nilfs2",    "reiserfs",   "tmpfs",     "ramfs",       "rootfs",   "overlay",  "erofs",   "squashfs", "vfat",
+        "exfat",     "ntfs3",      "iso9660",   "udf",         "proc",     "sysfs",    "cgroup",  "cgroup2",  "cpuset",
+        "devtmpfs",  "devpts",     "mqueue",    "debugfs",     "tracefs",  "configfs", "fusectl", "nsfs",     "autofs",
+        "hugetlbfs", "securityfs", "selinuxfs", "binfmt_misc", "efivarfs", "pstore",   "bpf",     "rpc_pipefs"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const size_t length = strlen(types[i]);
+        if (strncmp(type, types[i], length) == 0 && type[length] == ' ')
             return true;
+    }
     return false;
 }
 
-/* Whether some mount fulfils the condition, or the mounts cannot be read. */
-static bool any_mount(bool (*is)(const char *type, dev_t device, dev_t wanted), dev_t wanted)
+/* A mount, as /proc/self/mountinfo has it. */
+struct mount {
+    uint64_t id;
+    unsigned major, minor; /* of its files; those of btrfs may have others */
+    const char *type;      /* up to a space */
+};
+
+/* Whether some mount fulfils the condition; `unreadable` if the mounts cannot be read. RATIONALE:
+ * statfs() calls servers, on some file systems even those that do not have the file. */
+static bool any_mount(bool (*is)(const struct mount *, const struct statx *), const struct statx *file, bool unreadable)
 {
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
     char *line = NULL;
     size_t room = 0;
-    bool found = mounts == NULL;
-    while (!found && getline(&line, &room, mounts) > 0) {
-        unsigned high, low;
+    bool found = mounts == NULL && unreadable;
+    while (mounts != NULL && !found && getline(&line, &room, mounts) > 0) {
+        struct mount mount;
         const char *type = strstr(line, " - ");
-        found = type != NULL && sscanf(line, "%*d %*d %u:%u", &high, &low) == 2
-            && is(type + strlen(" - "), makedev(high, low), wanted);
+        if (type == NULL || sscanf(line, "%" SCNu64 " %*d %u:%u", &mount.id, &mount.major, &mount.minor) != 3)
+            continue;
+        mount.type = type + strlen(" - ");
+        found = is(&mount, file);
     }
     free(line);
     if (mounts != NULL)
@@ -86,27 +110,31 @@ static bool any_mount(bool (*is)(const char *type, dev_t device, dev_t wanted), 
     return found;
 }
 
-static bool is_remote(const char *type, dev_t device, dev_t wanted)
+static bool is_remote_mount(const struct mount *mount, const struct statx *file)
 {
-    return device == wanted && is_network_type(type);
+    (void)file;
+    return !is_local_type(mount->type);
 }
 
-static bool is_fuse(const char *type, dev_t device, dev_t wanted)
+static bool is_local_mount_of(const struct mount *mount, const struct statx *file)
 {
-    (void)device, (void)wanted;
-    return strncmp(type, "fuse.", 5) == 0 || strncmp(type, "fuse ", 5) == 0;
+#ifdef STATX_MNT_ID
+    if (file->stx_mask & STATX_MNT_ID)
+        return mount->id == file->stx_mnt_id && is_local_type(mount->type);
+#endif
+    return mount->major == file->stx_dev_major && mount->minor == file->stx_dev_minor && is_local_type(mount->type);
 }
 
-/* RATIONALE: reads the list of mounts. statfs() calls servers, on some file systems even those that
- * do not have the file. */
-static bool on_network(dev_t device) { return any_mount(is_remote, device); }
-
-static void note_kind(const char *path, dev_t device)
+/* Notes whether a file, which has just answered, is on a local file system. `fd`: -1, or it is open. */
+static void note_kind(const char *path, int fd)
 {
     const uint32_t hash = hash_of(path);
     if (is_in(local, hash) || is_in(remote, hash))
         return;
-    const bool network = on_network(device);
+    struct statx found;
+    const int flags = (fd >= 0 ? AT_EMPTY_PATH : AT_SYMLINK_NOFOLLOW) | AT_STATX_DONT_SYNC;
+    const bool network = statx(fd >= 0 ? fd : AT_FDCWD, fd >= 0 ? "" : path, flags, MOUNT_OF_FILE, &found) != 0
+        || !any_mount(is_local_mount_of, &found, false);
     __atomic_store_n(&(network ? remote : local)[hash % PLACES], hash, __ATOMIC_RELAXED);
     if (network)
         __atomic_store_n(&any_remote, true, __ATOMIC_RELAXED);
@@ -313,9 +341,9 @@ static int perform(const struct loaded_map *map, struct job **job, enum timeout 
 
 /* ---- examining a file in another process ------------------------------------------------------------------------- */
 
-static bool has_fuse;
+static bool has_remote;
 
-static void find_fuse(void) { has_fuse = any_mount(is_fuse, 0); }
+static void find_remote(void) { has_remote = any_mount(is_remote_mount, NULL, true); }
 
 /* RATIONALE: this runs in the memory of the thread, which waits, so it calls no library function.
  * It examines the file only if it could close the program's descriptors (Linux 5.9): otherwise the
@@ -329,14 +357,15 @@ static int examine_and_exit(void *path)
     return 0;
 }
 
-/* Has a child process examine a file on network storage first. RATIONALE: a process that waits for
- * an answer of FUSE cannot end. The child can be abandoned, and the program could not. The child's
- * end sends no signal, since the program may wait for its own children. */
+/* Has a child process examine a file on network storage first. RATIONALE: a process cannot end while
+ * one of its threads waits in the kernel for a server, as those of FUSE and Lustre do. The child can
+ * be abandoned, and the program could not. The child's end sends no signal, since the program may
+ * wait for its own children. */
 static void examine_in_child(char *path)
 {
     static pthread_once_t looked = PTHREAD_ONCE_INIT;
-    pthread_once(&looked, find_fuse);
-    if (!has_fuse || is_local(path))
+    pthread_once(&looked, find_remote);
+    if (!has_remote || is_local(path))
         return;
     _Alignas(16) char stack[STACK_BYTES / 8];
     const pid_t child = clone(examine_and_exit, stack + sizeof stack, CLONE_VM | CLONE_VFORK, path);
@@ -353,7 +382,7 @@ static void open_work(struct job *job)
     job->opens = true;
     job->error = job->fd < 0 || fstat(job->fd, &job->found) != 0 ? errno : 0;
     if (job->error == 0)
-        note_kind(job->path, job->found.st_dev);
+        note_kind(job->path, job->fd);
 }
 
 int storage_open(const struct loaded_map *map, const char *path, int flags, enum timeout timeout, struct stat *found)
@@ -381,7 +410,7 @@ static void examine_work(struct job *job)
     job->error =
         lstat(job->path, &job->found) != 0 || faccessat(AT_FDCWD, job->path, R_OK | W_OK, AT_EACCESS) != 0 ? errno : 0;
     if (job->error == 0)
-        note_kind(job->path, job->found.st_dev);
+        note_kind(job->path, -1);
 }
 
 int storage_examine(const struct loaded_map *map, const char *path, enum timeout timeout, struct stat *found)

@@ -74,13 +74,15 @@ ssize_t pwrite(int fd, const void *memory, size_t length, off_t offset)
     return fail_open_file('w', fd) != 0 ? -1 : REAL(pwrite)(fd, memory, length, offset);
 }
 
-/* Files next to GONE_LOG appear to be on FUSE. */
+/* Files next to GONE_LOG appear to be on a file system of type GONE_TYPE, or on FUSE. */
 FILE *fopen(const char *path, const char *mode)
 {
     static char line[100];
+    const char *type = getenv("GONE_TYPE");
     struct stat found;
     if (strcmp(path, "/proc/self/mountinfo") != 0 || REAL(stat)(getenv("GONE_LOG"), &found) != 0)
         return REAL(fopen)(path, mode);
-    snprintf(line, sizeof line, "1 1 %u:%u / / rw - fuse.x x rw\n", major(found.st_dev), minor(found.st_dev));
+    snprintf(line, sizeof line, "1 1 %u:%u / / rw - %s x rw\n", major(found.st_dev), minor(found.st_dev),
+             type == NULL ? "fuse.x" : type);
     return fmemopen(line, strlen(line), "r");
 }
