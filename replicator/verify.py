@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -75,10 +75,12 @@ def verify(
     with catalog.exclusive():
         before = catalog.replicas.find("valid", purpose="read")
         fold(catalog, map_path)
-        now = {replica.id: replica for replica in checkable(catalog)}
-        gone = [replica for replica in before if replica.id not in now]
+        now = catalog.replicas.find("valid")
+        changed = changed_since(catalog)
+        known = {replica.id for replica in (*now, *changed)}
+        gone = [replica for replica in before if replica.id not in known]
         findings = [Finding(one.id, one.original.path, catalog.replicas.get(one.id).why) for one in gone]
-    total, done = sum(component.size for replica in now.values() for component in replica.components), 0
+    total, done = sum(component.size for replica in (*now, *changed) for component in replica.components), 0
 
     def advance(count: int) -> None:
         nonlocal done
@@ -87,30 +89,64 @@ def verify(
             progress("verifying", done, total)
 
     asked = cache(responds)
-    found = [
-        _examined(catalog, one, deep, asked, advance)
-        if one.state == "valid"
-        else _compared(catalog, one, asked, advance)
-        for one in now.values()
-    ]
-    wrong = [one for one in found if isinstance(one, Finding)]
-    same = {number: one for number, one in zip(now, found, strict=True) if isinstance(one, Identity)}
+    examined = (_examined(catalog, replica, deep, asked, advance) for replica in now)
+    wrong = [found for found in examined if found is not None]
+    with catalog.exclusive():
+        still = {replica.id for replica in catalog.replicas.find("valid")}
+        findings += (found := [one for one in wrong if one.replica in still])
+        if _mark_stale(catalog, found) or gone or not _is_readable(map_path or config.map_path()):
+            publish(catalog, map_path)
+    return [*findings, *_compare(catalog, changed, map_path, advance)]
+
+
+def changed_since(catalog: Catalog) -> list[Replica]:
+    """The stale replicas whose originals were changed, perhaps only elsewhere: nobody has compared them yet."""
+    return [replica for replica in catalog.replicas.find("stale") if replica.why == CHANGED]
+
+
+def compare_changed(catalog: Catalog, *, map_path: Path | None = None, progress: Progress) -> None:
+    """Compare the replicas of changed originals with them, as far as the catalog knows of changes.
+
+    Those that have the bytes are valid again; the others stay stale.
+
+    Raises:
+        BusyError: another process is changing the replicas.
+    """
+    changed, done = changed_since(catalog), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("comparing", done, sum(replica.size for replica in changed))
+
+    _compare(catalog, changed, map_path, advance)
+
+
+def _mark_stale(catalog: Catalog, wrong: Sequence[Finding]) -> bool:
+    """Mark replicas with findings, unless they are only away, as stale; whether there are any."""
+    stale = {found.replica: f"{found.path}: {found.problem}" for found in wrong if not found.away}
+    catalog.replicas.mark_stale(stale)
+    return bool(stale)
+
+
+def _compare(
+    catalog: Catalog, changed: Sequence[Replica], map_path: Path | None, advance: Callable[[int], None]
+) -> list[Finding]:
+    asked = cache(responds)
+    found = {replica.id: _compared(catalog, replica, asked, advance) for replica in changed}
+    if not found:
+        return []
     with catalog.exclusive():
         fold(catalog, map_path)
-        still = {replica.id: replica for replica in checkable(catalog)}
-        findings += [found for found in wrong if found.replica in still]
-        stale = {found.replica: f"{found.path}: {found.problem}" for found in wrong if not found.away}
-        catalog.replicas.mark_stale({number: why for number, why in stale.items() if number in still})
-        if gone or stale or same or not _is_readable(map_path or config.map_path()):
+        still = {one.id: one for one in changed_since(catalog) if one.id in found}
+        wrong = [one for one in found.values() if isinstance(one, Finding) and one.replica in still]
+        same = {one: state for one, state in found.items() if isinstance(state, Identity) and one in still}
+        # Published without them first: the state file of the map that has them also has their marks.
+        if _mark_stale(catalog, wrong) or same:
             publish(catalog, map_path)
-        if _readmit(catalog, {number: still[number] for number in same if number in still}, same):
+        if _readmit(catalog, [still[number] for number in same], same):
             publish(catalog, map_path)
-    return findings
-
-
-def checkable(catalog: Catalog) -> list[Replica]:
-    """The replicas that ``verify`` checks: those in use, and those whose original was changed, perhaps elsewhere."""
-    return [one for one in catalog.replicas.find("valid", "stale") if one.state == "valid" or one.why == CHANGED]
+    return wrong
 
 
 def _compared(
@@ -133,12 +169,9 @@ def _compared(
         return Finding(replica.id, path, f"cannot be compared: {error}", away=True)
 
 
-def _readmit(catalog: Catalog, replicas: Mapping[int, Replica], states: Mapping[int, Identity]) -> bool:
-    """Make stale replicas valid that are copies of their originals in these states; whether there are any.
-
-    They must not be in the published map: the state file still has their marks.
-    """
-    copies = [one for one in replicas.values() if _is_still(one, states[one.id])]
+def _readmit(catalog: Catalog, replicas: Sequence[Replica], states: Mapping[int, Identity]) -> bool:
+    """Make stale replicas valid whose originals are still in these states; whether there are any."""
+    copies = [one for one in replicas if _is_still(one, states[one.id])]
     for replica in copies:
         catalog.originals.set(replica.original.path, states[replica.id])
         catalog.replicas.mark(replica.id, "valid", "")
@@ -298,11 +331,11 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
     return discard(catalog, [replica_id], map_path)
 
 
-def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
+def gc(catalog: Catalog, *, map_path: Path | None = None, keep: Collection[int] = ()) -> Removed:
     """Remove what nobody can use.
 
-    These are replicas that are stale, retired or unfinished, old state files, and exit reports whose pdla was killed;
-    what these runs found critical is recorded.
+    These are replicas that are stale, retired or unfinished, but not those to ``keep``, old state files, and exit
+    reports whose pdla was killed; what these runs found critical is recorded.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -315,7 +348,7 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
         catalog.database.forget_marks()
         working = {lease.token for lease in catalog.leases.all()}
         unfinished = [replica.id for replica in catalog.replicas.find(*UNFINISHED) if replica.fence not in working]
-        unusable = [replica.id for replica in catalog.replicas.find("stale", "retired")]
+        unusable = [replica.id for replica in catalog.replicas.find("stale", "retired") if replica.id not in keep]
         removed = discard(catalog, [*unfinished, *unusable], map_path)
         try:
             current = read_map(map_path).state_path

@@ -69,11 +69,11 @@ def verify(as_json: bool) -> None:
     replica is not used any more.
     """
     from pdla.catalog import open_catalog
-    from pdla.replicator.verify import checkable
+    from pdla.replicator.verify import changed_since
     from pdla.replicator.verify import verify as check
 
     catalog = open_catalog()
-    checked = len(checkable(catalog))
+    checked = len(catalog.replicas.find("valid")) + len(changed_since(catalog))
     with progress() as advance:
         findings = check(catalog, progress=advance)
     if as_json:
