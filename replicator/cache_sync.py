@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import IntEnum
-from pathlib import Path
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class InCaches:
 
     def __init__(self, journals: Sequence[Journal]) -> None:
         self._journals = journals
-        sizes = [_size(journal.cache) for journal in journals]
+        sizes = [_size(journal) for journal in journals]
         states = [_states(journal, size) for journal, size in zip(journals, sizes, strict=True)]
         # A place in all cache files one behind the other. RATIONALE: the byte between two keeps
         # pieces of different files from being adjacent.
@@ -83,7 +82,7 @@ class InCaches:
             for number in np.unique(np.searchsorted(self._bases, places, side="right") - 1).tolist():
                 path = self._journals[number].cache
                 assert path is not None
-                files[number] = open_cache(path)
+                files[number] = open_cache(path, self._journals[number].cache_inode)
                 stack.callback(os.close, files[number])
             bases = self._bases.tolist()
 
@@ -130,11 +129,11 @@ class InCaches:
 _PLACE, _START, _STOP, _JOURNAL, _UNSYNCED = range(5)
 
 
-def _size(cache: Path | None) -> int:
-    """The size of a cache file; -1: it is not here, or not the one that this user's program wrote."""
-    assert cache is not None
+def _size(journal: Journal) -> int:
+    """The size of the cache file of a journal; -1: it is not here, or not the one that this user's program wrote."""
+    assert journal.cache is not None
     try:
-        descriptor = open_cache(cache)
+        descriptor = open_cache(journal.cache, journal.cache_inode)
     except OSError:
         return -1
     try:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,13 +19,13 @@ from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.model import Cluster
 from pdla.replicator.builder import BuiltReplica, build
 from pdla.replicator.critical_reads import fetch, reserved_for_writes, serving
-from pdla.replicator.mapfile import publish
+from pdla.replicator.mapfile import fold, publish
 from pdla.replicator.metrics import ApplicationFigures, Metrics
 from pdla.replicator.queued_plans import choice, plan_queued
 from pdla.replicator.status import DAEMON
 from pdla.replicator.sync import write_back
 from pdla.replicator.throttling import LEAST_SECONDS, Gate, Limit
-from pdla.replicator.verify import Removed, discard, gc
+from pdla.replicator.verify import Removed, changed_since, compare_changed, discard, gc
 
 log = logging.getLogger("pdla.daemon")
 
@@ -213,7 +213,9 @@ class Daemon:
             if one.bytes or not one.problem:
                 log.info("written back", extra={**about, "lost": len(one.lost), "damaged": one.damaged})
         try:
-            removed = gc(self._catalog, map_path=self._map_path)
+            self._compare_changed()
+            unproved = [replica.id for replica in changed_since(self._catalog)]
+            removed = gc(self._catalog, map_path=self._map_path, keep=unproved)
         except BusyError as error:
             log.info("waiting", extra={"why": str(error)})
             return Removed(0, ())
@@ -223,6 +225,15 @@ class Daemon:
         for kept in removed.kept:
             log.warning("cannot be removed", extra={"replica": kept.replica, "why": f"{kept.path} {kept.problem}"})
         return removed
+
+    def _compare_changed(self) -> None:
+        """Find out which replicas still have the bytes of originals that were changed."""
+        with self._catalog.exclusive():
+            fold(self._catalog, self._map_path)
+        if self._stop.is_set() or self._is_busy():
+            return
+        with suppress(StoppedError), self._interruptible():
+            compare_changed(self._catalog, map_path=self._map_path, progress=self._progress)
 
     def _fetch_critical(self) -> None:
         """Copy to the SSD servers what a policy found critical, if the command that ran the program did not."""

@@ -22,7 +22,7 @@ import numpy as np
 from pdla import config
 from pdla.accessmap import AccessMap, MapLoop
 from pdla.answers import unanswered
-from pdla.catalog import Catalog, Component, Copy, Mapped, Replica
+from pdla.catalog import Catalog, Component, Mapped, Replica
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import other_format
 from pdla.model import Identity, Layout
@@ -102,11 +102,11 @@ STATE_HEADER = np.dtype(
 )
 PLACES = np.dtype(("<u8", 64))
 """In the state file: when the storage of components did not answer (replicator/stub/storage.h)."""
-STATE_FILE = np.dtype([("size", "<i8"), ("mtime_ns", "<i8"), ("ctime_ns", "<i8"), ("writers", "<u4"), ("epoch", "<u4")])
+STATE_FILE = np.dtype([("reserved", "<u8", 4)])
 _ROW = np.dtype(("<i8", 3))  # of struct map_loop and struct map_extent
 _STRIP = np.dtype("<i8")
 
-STALE_WHY = {1: "a redirected run wrote to the replicated bytes", 2: "the original was changed by somebody else"}
+STALE_WHY = {1: "a redirected run wrote to the replicated bytes", 2: "the original was changed"}
 CHANGED = STALE_WHY[2]
 
 
@@ -181,21 +181,10 @@ class MapFile:
 
 
 @dataclass(frozen=True)
-class OriginalState:
-    """An original as the last redirected run left it; not valid while ``writers`` is not 0."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    writers: int
-
-
-@dataclass(frozen=True)
 class StateFile:
-    """What redirected runs changed since the publication, in the map's order; ``stale`` are enum state_stale."""
+    """What redirected runs changed since the publication: enum state_stale for each replica, in the map's order."""
 
     generation: int
-    originals: tuple[OriginalState, ...]
     stale: tuple[int, ...]
 
 
@@ -243,7 +232,7 @@ def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
             for target in targets:
                 target.journals.mkdir(parents=True, exist_ok=True, mode=0o700)
             written = sum(len(target.replicas) for target in targets)
-            _replace(state_path, _state_image(generation, by_file, written))
+            _replace(state_path, _state_image(generation, len(by_file), len(replicas) + written))
             _replace(path, _map_image(generation, state_path, by_file, targets))
         except OSError as error:
             raise PdlaError(f"cannot publish the map {path}: {error}") from error
@@ -275,10 +264,6 @@ def _targets(catalog: Catalog, map_path: Path) -> list[_Target]:
             mapped = [replica.mapped for replica in group]
             targets.append(_Target(path, directory_identity(path), journals_of(map_path, path), mapped))
     return sorted(targets, key=lambda one: (*_order(one.directory), os.fsencode(one.path.name)))
-
-
-def _key(identity: Identity) -> tuple[int, int]:
-    return identity.device, identity.inode
 
 
 def _order(identity: Identity) -> tuple[int, int]:
@@ -375,13 +360,9 @@ def _replica_row(image: _Image, replica: Mapped, owner: int) -> tuple[int, ...]:
     )
 
 
-def _state_image(generation: int, by_file: list[list[Mapped]], written: int) -> bytes:
-    """``written`` is the number of replicas for writes, which have no bytes in the state file yet."""
-    count = sum(len(group) for group in by_file) + written
-    header = np.array((STATE_MAGIC, generation, len(by_file), count, 0), dtype=STATE_HEADER)
-    identities = [group[0].identity for group in by_file]
-    files = np.array([(i.size, i.mtime_ns, i.ctime_ns, 0, 0) for i in identities], dtype=STATE_FILE)
-    return header.tobytes() + files.tobytes() + bytes(count + -count % 8) + bytes(PLACES.itemsize)
+def _state_image(generation: int, originals: int, replicas: int) -> bytes:
+    header = np.array((STATE_MAGIC, generation, originals, replicas, 0), dtype=STATE_HEADER)
+    return header.tobytes() + bytes(originals * STATE_FILE.itemsize + replicas + -replicas % 8 + PLACES.itemsize)
 
 
 def _index_checksum(image: bytes | bytearray, replicas_at: int) -> int:
@@ -615,11 +596,11 @@ def read_state(map_file: MapFile) -> StateFile:
         FormatError: the file is missing or unreadable, is damaged, or belongs to another map.
     """
     counts = len(map_file.originals), len(map_file.replicas)
-    states, stale = _read_state(map_file.state_path, map_file.generation, *counts)
-    return StateFile(map_file.generation, states, tuple(stale))
+    return StateFile(map_file.generation, tuple(_read_state(map_file.state_path, map_file.generation, *counts)))
 
 
-def _read_state(path: Path, generation: int, originals: int, replicas: int) -> tuple[tuple[OriginalState, ...], bytes]:
+def _read_state(path: Path, generation: int, originals: int, replicas: int) -> bytes:
+    """For each replica an enum state_stale."""
     image = _read(path)
     stale = STATE_HEADER.itemsize + originals * STATE_FILE.itemsize
     want = stale + replicas + -replicas % 8 + PLACES.itemsize
@@ -631,41 +612,30 @@ def _read_state(path: Path, generation: int, originals: int, replicas: int) -> t
     counts = (int(header["generation"]), int(header["file_count"]), int(header["replica_count"]))
     if counts != (generation, originals, replicas):
         raise FormatError(f"{path} is not the state file of map {generation}")
-    files = np.frombuffer(image, dtype=STATE_FILE, count=originals, offset=STATE_HEADER.itemsize)
-    return tuple(OriginalState(*row[:4]) for row in files.tolist()), image[stale : stale + replicas]
+    return image[stale : stale + replicas]
 
 
-class _Published(NamedTuple):
-    """What happened to a published map, without what only readers of replicas need.
+def _marks(path: Path) -> dict[int, int]:
+    """For each replica of the map at ``path``, by its number, an enum state_stale.
 
-    For each replica, by its number, whether it is stale; for each original, by device and inode, how runs left it.
+    Takes milliseconds for 10,000 replicas.
     """
-
-    stale: dict[int, int]
-    left: dict[tuple[int, int], OriginalState]
-
-
-def _published(path: Path) -> _Published:
-    """What happened to the map at ``path``. Takes milliseconds for 10,000 replicas."""
     image = _read(path)
     try:
         header = _header(image)
-        files = _records(image, header["files_offset"], header["file_count"], FILE)
         numbers = _records(image, header["replicas_offset"], header["replica_count"], REPLICA)["id"].tolist()
         state_path = _text(image, header["state_path"])
     except (ValueError, IndexError) as error:
         raise FormatError(f"{path} is damaged: {error}") from error
-    states, stale = _read_state(state_path, int(header["generation"]), len(files), len(numbers))
-    keys = zip(files["device"].tolist(), files["inode"].tolist(), strict=True)
-    return _Published(dict(zip(numbers, stale, strict=True)), dict(zip(keys, states, strict=True)))
+    stale = _read_state(state_path, int(header["generation"]), int(header["file_count"]), len(numbers))
+    return dict(zip(numbers, stale, strict=True))
 
 
 def fold(catalog: Catalog, path: Path | None = None, of: tuple[Path, Identity] | None = None) -> None:
     """Take what happened to the originals, or to the one ``of``, since the publication at ``path`` into the catalog.
 
-    Replicas whose bytes were written become stale. If runs through the library wrote to an original
-    only outside its replicas, the original is accepted in its new state. If an original changed in
-    any other way, its replicas become stale. Of originals whose storage does not answer nothing is said.
+    Replicas whose bytes were written become stale, and those whose original is not as it was copied.
+    Of originals whose storage does not answer nothing is said.
 
     Raises:
         PdlaError: the catalog cannot be written.
@@ -674,33 +644,18 @@ def fold(catalog: Catalog, path: Path | None = None, of: tuple[Path, Identity] |
     if of is None:
         silent = unanswered({copy.path for copy in copies})
         copies = [copy for copy in copies if copy.path not in silent]
+    marks: dict[int, int] = {}
+    # Without the state file, only an original that looks unchanged can be trusted.
+    with suppress(FormatError):
+        marks = _marks(path or config.map_path())
     stale: dict[int, str] = {}
-    accepted: dict[tuple[int, int], tuple[Path, Identity]] = {}
-    try:
-        published = _published(path or config.map_path())
-    except FormatError:
-        # Without the state file, only an original that looks unchanged can be trusted.
-        pass
-    else:
-        for copy in copies:
-            if flag := published.stale.get(copy.id, 0):
-                stale[copy.id] = STALE_WHY.get(flag, f"a redirected run gave the reason {flag}")
-        for copy in copies:
-            if copy.id not in stale and (now := _as_left(copy, published)) is not None:
-                accepted[_key(now)] = (Path(copy.path), now)
-                if copy.id not in published.stale:
-                    stale[copy.id] = "the original was written before the replica was published"
-                elif catalog.replicas.get(copy.id).access_map.extent[1] > now.size:
-                    stale[copy.id] = "the original was truncated"
     for copy in copies:
-        _, identity = accepted.get(_key(copy.identity), ("", copy.identity))
-        if copy.id not in stale and not is_at(copy.path, identity):
+        if mark := marks.get(copy.id, 0):
+            stale[copy.id] = STALE_WHY.get(mark, f"a redirected run gave the reason {mark}")
+        elif not is_at(copy.path, copy.identity):
             stale[copy.id] = CHANGED
     if stale:
         catalog.replicas.mark_stale(stale)
-    # Only now: no replica that became stale may pass for a copy of the new state.
-    for original, now in accepted.values():
-        catalog.originals.set(original, now)
     _fold_journals(catalog, path or config.map_path())
 
 
@@ -718,13 +673,3 @@ def _fold_journals(catalog: Catalog, map_path: Path) -> None:
                     catalog.replicas.mark(replica.id, "dirty", why)
             elif replica.state == "dirty":
                 catalog.replicas.mark(replica.id, "valid", "")
-
-
-def _as_left(copy: Copy, published: _Published) -> Identity | None:
-    """The state in which runs left an original, if the original is still in it and it is not that of its copy."""
-    key = _key(copy.identity)
-    left = published.left.get(key)
-    if left is None or left.writers:
-        return None
-    now = Identity(*key, left.size, left.mtime_ns, left.ctime_ns)
-    return now if now != copy.identity and is_at(copy.path, now) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,16 +19,19 @@ import numpy as np
 from pdla import config
 from pdla.answers import no_answer, unanswered
 from pdla.catalog import Catalog, Checksum, Component, Replica, State
-from pdla.errors import BusyError, PdlaError
+from pdla.errors import BusyError, PdlaError, UnfitError
 from pdla.layouts.striping import locate
 from pdla.left_reports import has_reports, is_left, noted_run, place, remove_unfinished
+from pdla.model import Identity
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import EXTENT, is_stored
+from pdla.replicator.copying import opened
 from pdla.replicator.critical_logs import record_left
 from pdla.replicator.exit_reports import collect
+from pdla.replicator.identity import identity_of, is_at, stable_identity
 from pdla.replicator.journals import locked
-from pdla.replicator.mapfile import fold, publish, read_map
+from pdla.replicator.mapfile import CHANGED, fold, publish, read_map
 from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
 from pdla.replicator.write_targets import journals_of, target_of
 
@@ -41,7 +44,7 @@ UNFINISHED: tuple[State, ...] = ("planned", "building")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a replica; ``away``: its storage cannot be reached, and it stays valid."""
+    """Something wrong with a replica; ``away``: its storage cannot be reached, and it stays as it is."""
 
     replica: int
     path: Path
@@ -60,11 +63,12 @@ class Removed:
 def verify(
     catalog: Catalog, *, deep: bool = False, map_path: Path | None = None, progress: Progress | None = None
 ) -> list[Finding]:
-    """Check every valid replica: its original unchanged, its components there and as they were built, byte for byte.
+    """Check every replica in use: its components there and as they were built, byte for byte.
 
-    ``deep`` also compares replicas with their originals. A replica with a finding becomes stale and
-    leaves the published map, unless it is only unreachable. A damaged or missing map is made anew.
-    Others may change replicas while the bytes are read.
+    ``deep`` also compares replicas with their originals. If an original was changed, its replicas are
+    compared with it in any case: those that have its bytes all the same are valid again. Another
+    replica with a finding becomes stale and leaves the published map, unless it is only unreachable.
+    A damaged or missing map is made anew. Others may change replicas while the bytes are read.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -72,10 +76,12 @@ def verify(
     with catalog.exclusive():
         before = catalog.replicas.find("valid", purpose="read")
         fold(catalog, map_path)
-        now = {replica.id: replica for replica in catalog.replicas.find("valid")}
-        gone = [replica for replica in before if replica.id not in now]
+        now = catalog.replicas.find("valid")
+        changed = changed_since(catalog)
+        known = {replica.id for replica in (*now, *changed)}
+        gone = [replica for replica in before if replica.id not in known]
         findings = [Finding(one.id, one.original.path, catalog.replicas.get(one.id).why) for one in gone]
-    total, done = sum(component.size for replica in now.values() for component in replica.components), 0
+    total, done = sum(component.size for replica in (*now, *changed) for component in replica.components), 0
 
     def advance(count: int) -> None:
         nonlocal done
@@ -84,16 +90,98 @@ def verify(
             progress("verifying", done, total)
 
     asked = cache(responds)
-    examined = (_examined(catalog, replica, deep, asked, advance) for replica in now.values())
+    examined = (_examined(catalog, replica, deep, asked, advance) for replica in now)
     wrong = [found for found in examined if found is not None]
     with catalog.exclusive():
         still = {replica.id for replica in catalog.replicas.find("valid")}
-        findings += [found for found in wrong if found.replica in still]
-        stale = {found.replica: f"{found.path}: {found.problem}" for found in wrong if not found.away}
-        catalog.replicas.mark_stale({number: why for number, why in stale.items() if number in still})
-        if gone or stale or not _is_readable(map_path or config.map_path()):
+        findings += (found := [one for one in wrong if one.replica in still])
+        if _mark_stale(catalog, found) or gone or not _is_readable(map_path or config.map_path()):
             publish(catalog, map_path)
-    return findings
+    return [*findings, *_compare(catalog, changed, map_path, advance)]
+
+
+def changed_since(catalog: Catalog) -> list[Replica]:
+    """The stale replicas whose originals were changed, perhaps only elsewhere: nobody has compared them yet."""
+    return [replica for replica in catalog.replicas.find("stale") if replica.why == CHANGED]
+
+
+def compare_changed(catalog: Catalog, *, map_path: Path | None = None, progress: Progress) -> None:
+    """Compare the replicas of changed originals with them, as far as the catalog knows of changes.
+
+    Those that have the bytes are valid again; the others stay stale.
+
+    Raises:
+        BusyError: another process is changing the replicas.
+    """
+    changed, done = changed_since(catalog), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("comparing", done, sum(replica.size for replica in changed))
+
+    _compare(catalog, changed, map_path, advance)
+
+
+def _mark_stale(catalog: Catalog, wrong: Sequence[Finding]) -> bool:
+    """Mark replicas with findings, unless they are only away, as stale; whether there are any."""
+    stale = {found.replica: f"{found.path}: {found.problem}" for found in wrong if not found.away}
+    catalog.replicas.mark_stale(stale)
+    return bool(stale)
+
+
+def _compare(
+    catalog: Catalog, changed: Sequence[Replica], map_path: Path | None, advance: Callable[[int], None]
+) -> list[Finding]:
+    asked = cache(responds)
+    found = {replica.id: _compared(catalog, replica, asked, advance) for replica in changed}
+    if not found:
+        return []
+    with catalog.exclusive():
+        fold(catalog, map_path)
+        still = {one.id: one for one in changed_since(catalog) if one.id in found}
+        wrong = [one for one in found.values() if isinstance(one, Finding) and one.replica in still]
+        same = {one: state for one, state in found.items() if isinstance(state, Identity) and one in still}
+        # Published without them first: the state file of the map that has them also has their marks.
+        if _mark_stale(catalog, wrong) or same:
+            publish(catalog, map_path)
+        if _readmit(catalog, [still[number] for number in same], same):
+            publish(catalog, map_path)
+    return wrong
+
+
+def _compared(
+    catalog: Catalog, replica: Replica, asked: Callable[[Path], bool], advance: Callable[[int], None]
+) -> Finding | Identity:
+    """What is wrong with the replica of a changed original, or the original's state of which it is a copy."""
+    path = replica.original.path
+    try:
+        with opened(path) as source:
+            identity = stable_identity(source, path)
+            found = _examined(catalog, replica, False, asked, advance)
+            if found is None and replica.access_map.extent[1] <= identity.size:
+                found = _difference(replica)
+                if found is None and identity_of(source) == identity:
+                    return identity
+            return found or Finding(replica.id, path, CHANGED)
+    except UnfitError:
+        return Finding(replica.id, path, CHANGED)
+    except PdlaError as error:
+        return Finding(replica.id, path, f"cannot be compared: {error}", away=True)
+
+
+def _readmit(catalog: Catalog, replicas: Sequence[Replica], states: Mapping[int, Identity]) -> bool:
+    """Make stale replicas valid whose originals are still in these states; whether there are any."""
+    copies = [one for one in replicas if _is_still(one, states[one.id])]
+    for replica in copies:
+        catalog.originals.set(replica.original.path, states[replica.id])
+        catalog.replicas.mark(replica.id, "valid", "")
+    return bool(copies)
+
+
+def _is_still(replica: Replica, identity: Identity) -> bool:
+    """Whether a replica's original is the file that it was copied from, and is now in this state."""
+    return replica.original.identity.inode == identity.inode and is_at(replica.original.path, identity)
 
 
 def _is_readable(map_path: Path) -> bool:
@@ -126,12 +214,18 @@ def _examined(
     if (found := _damage(components, catalog.replicas.checksums(number), advance)) is not None:
         place, problem = found
         return Finding(number, components[place].path, problem)
+    return _difference(replica) if deep and replica.purpose == "read" else None
+
+
+def _difference(replica: Replica) -> Finding | None:
+    """Where a replica and its original differ."""
     try:
-        if deep and replica.purpose == "read" and (at := _first_difference(replica)) is not None:
-            return Finding(number, replica.original.path, f"differs from the replica at the replica's byte {at}")
+        at = _first_difference(replica)
     except OSError as error:
-        return Finding(number, Path(error.filename or components[0].path), f"cannot be read: {error.strerror}")
-    return None
+        return Finding(replica.id, Path(error.filename or replica.original.path), f"cannot be read: {error.strerror}")
+    if at is None:
+        return None
+    return Finding(replica.id, replica.original.path, f"differs from the replica at the replica's byte {at}")
 
 
 def _damage(
@@ -240,11 +334,11 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
     return discard(catalog, [replica_id], map_path)
 
 
-def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
+def gc(catalog: Catalog, *, map_path: Path | None = None, keep: Collection[int] = ()) -> Removed:
     """Remove what nobody can use.
 
-    These are replicas that are stale, retired or unfinished, old state files, and exit reports whose pdla was killed;
-    what these runs found critical is recorded.
+    These are replicas that are stale, retired or unfinished, but not those to ``keep``, old state files, and exit
+    reports whose pdla was killed; what these runs found critical is recorded.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -257,7 +351,7 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
         catalog.database.forget_marks()
         working = {lease.token for lease in catalog.leases.all()}
         unfinished = [replica.id for replica in catalog.replicas.find(*UNFINISHED) if replica.fence not in working]
-        unusable = [replica.id for replica in catalog.replicas.find("stale", "retired")]
+        unusable = [replica.id for replica in catalog.replicas.find("stale", "retired") if replica.id not in keep]
         removed = discard(catalog, [*unfinished, *unusable], map_path)
         try:
             current = read_map(map_path).state_path

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from pdla.catalog.replicas import Replicas
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Identity, Layout, Loop, PatternPlan, Plan, Pool, Signature
+from pdla.mounts import Mount, kind_of
 from pdla.replicator import builder, identity, transpose
 from pdla.replicator.backends.base import delete
 from pdla.replicator.builder import UnbuiltError, build, replicate
@@ -419,44 +422,97 @@ def test_a_directory_or_pipe_is_refused(place: Place):
         build(signature, layout(signature), place.pool, place.catalog)
 
 
+FINE, WHOLE = 10**18 + 1, 10**18
+TICK, COARSE, APART = identity.TICK_SECONDS, identity.COARSE_SECONDS, identity.APART_SECONDS
+
+
 @pytest.mark.parametrize(
-    ("major", "stamp_ns", "age", "waits"),
+    ("kind", "stamp_ns", "age", "waits"),
     [
-        (8, 10**18 + 1, 0.01, [identity.TICK_SECONDS]),
-        (8, 10**18 + 1, -0.01, [identity.TICK_SECONDS]),
-        (8, 10**18 + 1, 0.1, []),
-        (8, 10**18, 0.5, [identity.COARSE_SECONDS]),
-        (8, 10**18, 1.5, []),
-        (0, 10**18 + 1, 300, [identity.TICK_SECONDS]),
-        (0, 10**18 + 1, -300, [identity.TICK_SECONDS]),
-        (0, 10**18, 300, [identity.COARSE_SECONDS]),
-        (0, 10**18 + 1, 700, []),
+        ("ext4", FINE, 0.01, [TICK]),
+        ("ext4", FINE, -0.01, [TICK]),
+        ("ext4", FINE, 0.1, []),
+        ("ext4", WHOLE, 1.5, [COARSE]),
+        ("ext4", WHOLE, 2.5, []),
+        ("btrfs", FINE, 0.1, []),
+        ("nfs4", FINE, 300, [TICK]),
+        ("nfs4", FINE, -300, [TICK]),
+        ("nfs4", WHOLE, 300, [COARSE]),
+        ("nfs4", FINE, 700, []),
+        ("lustre", WHOLE, 300, [COARSE + APART]),
+        ("lustre", WHOLE, 700, []),
+        ("fuse.unknown", FINE, 300, [TICK + APART]),
     ],
     ids=[
         *("young", "ahead of the clock", "old", "young in whole seconds", "old in whole seconds"),
-        *(
-            "by a clock behind ours",
-            "by a clock ahead of ours",
-            "by another clock in whole seconds",
-            "old by any clock",
-        ),
+        *("old without a device", "by a clock behind ours", "by a clock ahead of ours"),
+        *("by another clock in whole seconds", "old by any clock"),
+        *("by any client's clock", "old by any client's clock", "by nobody knows whose clock"),
     ],
 )
-def test_h20_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch, major: int, stamp_ns: int, age: float, waits: list[float]
+def test_h63_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, stamp_ns: int, age: float, waits: list[float]
 ):
     """A write in the same tick of the file system's clock as the previous one would not change the times.
 
-    The clock of a network file system is that of its server.
+    The clock of a network file system is that of its server, or of each client.
     """
-    first, second = (Identity(os.makedev(major, 1), 2, size, stamp_ns, stamp_ns) for size in (100, 200))
+    seen = Identity(1, 2, 100, stamp_ns, stamp_ns)
+    assert stable(place, monkeypatch, kind, stamp_ns / 1e9 + age, lambda _: seen) == (seen, waits)
+
+
+def test_h63_a_time_that_a_program_has_set_says_nothing_about_later_changes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    """Into the past or the future, or to a whole second: the ctime counts."""
+    for mtime_ns in (0, 2 * WHOLE):
+        seen = Identity(1, 2, 100, mtime_ns, FINE)
+        assert stable(place, monkeypatch, "ext4", FINE / 1e9 + 0.01, lambda _, seen=seen: seen) == (seen, [TICK])
+
+
+def test_h63_a_file_that_changes_while_its_clock_ticks_is_looked_at_again(place: Place, monkeypatch):
+    states = [Identity(1, 2, size, FINE, FINE) for size in (100, 200, 200)]
+    assert stable(place, monkeypatch, "ext4", FINE / 1e9, lambda _: states.pop(0)) == (
+        Identity(1, 2, 200, FINE, FINE),
+        [TICK, TICK],
+    )
+    sizes = itertools.count()
+    with pytest.raises(BusyError, match="is changed again and again"):
+        stable(place, monkeypatch, "ext4", FINE / 1e9, lambda _: Identity(1, 2, next(sizes), FINE, FINE))
+
+
+def stable(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, now: float, look: Callable[[int], Identity]
+) -> tuple[Identity, list[float]]:
+    """The identity that is taken on a file system of this kind, and the waits for it."""
     slept: list[float] = []
-    monkeypatch.setattr(identity.time, "time", lambda: stamp_ns / 1e9 + age)
+    monkeypatch.setattr(identity.time, "time", lambda: now)
     monkeypatch.setattr(identity.time, "sleep", slept.append)
-    monkeypatch.setattr(identity, "identity_of", lambda _: second if slept else first)
+    monkeypatch.setattr(identity, "identity_of", look)
+    monkeypatch.setattr(identity, "mount_of", lambda _: Mount(Path("/"), kind, "device"))
     with place.original.open("rb") as file:
+        return identity.stable_identity(file.fileno(), place.original), slept
+
+
+def test_h63_a_store_to_memory_that_was_mapped_before_the_copy_is_seen_after_it(place: Place):
+    """Only the first store to a page since it was written out is stamped."""
+    with place.original.open("r+b") as file, mmap(file.fileno(), 0) as mapped:
+        mapped[0] ^= 1
         found = identity.stable_identity(file.fileno(), place.original)
-    assert (slept, found) == (waits, second if waits else first)
+        if kind_of(found.device) == "tmpfs":
+            pytest.skip("tmpfs stamps no stores to mapped memory")
+        mapped[0] ^= 1
+        assert identity.identity_of(file.fileno()) != found
+
+
+def test_an_original_whose_device_fails_has_no_identity(place: Place, monkeypatch: pytest.MonkeyPatch):
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(identity.os, "fdatasync", fails)
+    signature = pattern(place, *COLUMNS)
+    with pytest.raises(PdlaError, match=r"cannot make sure that .* is as it seems: Input/output error"):
+        build(signature, layout(signature), place.pool, place.catalog)
 
 
 def test_h30_no_space_leaves_nothing(place: Place):

@@ -195,6 +195,30 @@ def test_a_scan_removes_replicas_whose_original_is_gone_or_changed(place: Place)
     assert place.is_sound()
 
 
+@pytest.mark.parametrize("when", ["idle", "busy", "stopped in the middle"])
+def test_h62_a_scan_keeps_replicas_that_have_the_bytes_of_a_changed_original(
+    place: Place, monkeypatch: pytest.MonkeyPatch, when: str
+):
+    """It compares them when the machine is idle, and removes none before that."""
+    place.fill(MiB)
+    place.daemon(cluster=load_cluster(None)).once()
+    (place.directory / "0.dat").touch()
+    daemon = place.daemon()
+    if when == "busy":
+        monkeypatch.setattr(daemon, "_is_busy", lambda: True)
+    if when == "stopped in the middle":
+        monkeypatch.setattr(daemon, "_progress", stops)
+    daemon.once()
+    assert place.catalog.replicas.get(1).state == ("valid" if when == "idle" else "stale")
+    place.daemon().once()
+    assert place.catalog.replicas.get(1).state == "valid"
+    assert place.is_sound()
+
+
+def stops(*_: object) -> None:
+    raise StoppedError
+
+
 def test_h36_two_daemons_build_every_replica_once(place: Place):
     place.fill(*[MiB] * 4)
     place.run("plan", "a.h5", "--simulate", "0", "--queue")

@@ -21,8 +21,9 @@ from pdla.accessmap import AccessMap
 from pdla.catalog import open_catalog
 from pdla.errors import PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
+from pdla.replicator import verify as verify_module
 from pdla.replicator.builder import build
-from pdla.replicator.mapfile import publish, read_map
+from pdla.replicator.mapfile import STATE_FILE, STATE_HEADER, publish, read_map
 from pdla.replicator.status import status
 from pdla.replicator.verify import Finding, Removed, gc, remove, verify
 from pdla.report.replicas import status_text
@@ -187,11 +188,85 @@ def test_a_component_that_is_not_the_file_that_was_built_is_found(place: Place, 
 
 def test_a_changed_original_is_found(place: Place):
     damage(place.original, 0, keep_times=False)
-    assert [(finding.replica, finding.problem) for finding in verify(place.catalog)] == [
-        (1, "the original was changed by somebody else"),
-        (2, "the original was changed by somebody else"),
+    assert [(finding.replica, finding.path, finding.problem) for finding in verify(place.catalog)] == [
+        (1, place.original, "differs from the replica at the replica's byte 0"),
+        (2, place.original, "differs from the replica at the replica's byte 0"),
     ]
     assert place.published() == []
+    assert verify(place.catalog) == []
+
+
+def test_h62_replicas_that_have_the_bytes_of_a_changed_original_are_valid_again(place: Place):
+    """It was changed elsewhere, or only its times were: whoever did it, the bytes tell."""
+    with place.original.open("ab") as file:
+        file.write(b"more")
+    assert [one.state for one in status(place.catalog).replicas] == ["stale", "stale"]
+    assert verify(place.catalog) == []
+    assert place.states() == [(1, "valid", ""), (2, "valid", "")]
+    assert place.published() == [1, 2]
+    (original,) = read_map(place.map_path).originals
+    assert original.identity == identity_now(place.original)
+    damage(place.original, 64 * 5, keep_times=False)
+    (finding,) = verify(place.catalog)
+    assert (finding.replica, finding.problem) == (1, "differs from the replica at the replica's byte 16448")
+    assert place.published() == [2]
+
+
+def test_h62_a_mark_in_the_map_of_before_does_not_count_for_a_replica_that_is_valid_again(place: Place):
+    published = read_map(place.map_path)
+    with published.state_path.open("r+b") as state:
+        state.seek(STATE_HEADER.itemsize + STATE_FILE.itemsize)
+        state.write(bytes([2, 2]))
+    place.original.touch()
+    assert verify(place.catalog) == []
+    publish(place.catalog)
+    assert place.states() == [(1, "valid", ""), (2, "valid", "")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Path.unlink,
+        lambda path: os.truncate(path, 100),
+        lambda path: (path.rename(path.with_name("x")), shutil.copy(path.with_name("x"), path)),
+    ],
+    ids=["deleted", "truncated", "another file"],
+)
+def test_h62_replicas_of_what_is_not_there_any_more_stay_stale(place: Place, change):
+    change(place.original)
+    verify(place.catalog)
+    assert [state for _, state, _ in place.states()] == ["stale", "stale"]
+    assert place.published() == []
+
+
+@pytest.mark.parametrize("step", ["_difference", "_compared"])
+def test_h62_a_change_during_or_after_the_comparison_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch, step: str):
+    place.original.touch()
+    compare = getattr(verify_module, step)
+
+    def change(*words: object) -> object:
+        found = compare(*words)
+        damage(place.original, 0, keep_times=False)
+        return found
+
+    monkeypatch.setattr(verify_module, step, change)
+    verify(place.catalog)
+    assert [state for _, state, _ in place.states()] == ["stale", "stale"]
+    assert place.published() == []
+
+
+def test_an_original_that_cannot_be_read_now_is_compared_later(place: Place, monkeypatch: pytest.MonkeyPatch):
+    def fails(*_: object) -> None:
+        raise PdlaError("it is changed again and again")
+
+    place.original.touch()
+    with monkeypatch.context() as broken:
+        broken.setattr(verify_module, "stable_identity", fails)
+        assert [(one.away, one.problem) for one in verify(place.catalog)] == [
+            (True, "cannot be compared: it is changed again and again")
+        ] * 2
+    assert verify(place.catalog) == []
+    assert place.published() == [1, 2]
 
 
 def test_h21_an_original_of_the_same_size_and_mtime_is_found_by_its_ctime(place: Place):

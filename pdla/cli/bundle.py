@@ -138,15 +138,13 @@ def _map() -> dict[str, Any]:
     if not map_path().exists():
         return {"missing": True}
     found = read_map(map_path())
-    state = read_state(found)
     return {
         "bytes": map_path().stat().st_size,
         "generation": found.generation,
         "originals": len(found.originals),
         "targets": len(found.targets),
         "replicas": len(found.replicas),
-        "writers": [original.writers for original in state.originals if original.writers],
-        "stale": list(state.stale),
+        "stale": list(read_state(found).stale),
     }
 
 

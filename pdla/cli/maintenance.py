@@ -64,13 +64,16 @@ def verify(as_json: bool) -> None:
     """Check every replica, byte for byte.
 
     The components are compared with their checksums, and the original with the identity that it had
-    when it was copied. The check fails if a replica is wrong; that replica is not used any more.
+    when it was copied. If the original was changed since, perhaps only elsewhere, its bytes are
+    compared: a replica that has them is used again. The check fails if a replica is wrong; that
+    replica is not used any more.
     """
     from pdla.catalog import open_catalog
+    from pdla.replicator.verify import changed_since
     from pdla.replicator.verify import verify as check
 
     catalog = open_catalog()
-    checked = len(catalog.replicas.find("valid"))
+    checked = len(catalog.replicas.find("valid")) + len(changed_since(catalog))
     with progress() as advance:
         findings = check(catalog, progress=advance)
     if as_json:

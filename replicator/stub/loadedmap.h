@@ -16,8 +16,7 @@ struct loaded_map {
     const struct map_file *files;
     const struct map_target *targets;
     const struct map_replica *replicas;
-    struct state_file *state;          /* [file_count], shared with every process of the node */
-    uint8_t *stale;                    /* [replica_count], enum state_stale */
+    uint8_t *stale;                    /* [replica_count], enum state_stale, shared with every process of the node */
     uint64_t *unreachable;             /* [STATE_PLACES], shared, too, unless the state file is older */
     struct extent_index **indexes;     /* [replica_count], locate.c's; NULL: there is none */
     struct map_checks *checks;         /* of the entries; NULL: they need none */

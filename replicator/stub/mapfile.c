@@ -375,8 +375,7 @@ static const char *load_state(struct loaded_map *map)
     }
     map->state_device = found.st_dev;
     map->state_inode = found.st_ino;
-    map->state = (struct state_file *)(base + sizeof *header);
-    map->stale = (uint8_t *)(map->state + files);
+    map->stale = (uint8_t *)base + sizeof *header + files * sizeof(struct state_file);
     const uint64_t unreachable = (sizeof *header + files * sizeof(struct state_file) + replicas + 7) / 8 * 8;
     static uint64_t unshared[STATE_PLACES];
     const bool shared = (uint64_t)found.st_size >= unreachable + sizeof unshared;

@@ -121,14 +121,12 @@ struct state_header {
     uint64_t reserved;
 };
 struct state_file {
-    int64_t size, mtime_ns, ctime_ns; /* the original after the last write of a run through the library */
-    uint32_t writers;                 /* writing calls under way; if not 0 after a crash, the identity is not trusted */
-    uint32_t epoch;                   /* writing calls begun since publication; one atomic word with `writers` */
+    uint64_t reserved[4];   /* 0; in pdla 0.2.0 how writes through the library left the original */
 };
 enum state_stale {
     STALE_NOT = 0,
     STALE_WRITTEN = 1, /* a redirected run wrote to the replicated bytes */
-    STALE_CHANGED = 2  /* somebody else changed the original */
+    STALE_CHANGED = 2  /* the original was changed, by whomever */
 };
 
 #endif

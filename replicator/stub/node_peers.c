@@ -93,7 +93,7 @@ static bool map_peer(struct peer *peer, const char *path)
         return false;
     }
     if (peer->journal.header->cache[0] != '\0')
-        peer->cache = reservations_reopen(peer->journal.header->cache, 0);
+        peer->cache = reservations_reopen(peer->journal.header->cache, journal_cache_inode(peer->journal.header));
     return true;
 }
 

@@ -51,7 +51,6 @@ struct read_abilities {
     uint64_t common_state[COMMON_WORDS], not_common[COMMON_WORDS];
     uint64_t node, not_node; /* node_hash() */
     uint64_t usable;         /* there are replicas to read from */
-    uint64_t publishes;
     uint64_t no_target;      /* rank 0 knows no replicas for writes to it */
     uint64_t measures;       /* critical_requests_measures() */
 };
@@ -206,10 +205,8 @@ static const char *unsuitable(int amode)
 static bool use_replicas(struct reader *reader, const struct stat *found)
 {
     struct source *source = reader->source;
-    int64_t size;
     bool any = false;
-    if (!freshness_seems_fresh(source->map, source->file, found)
-        && freshness_check(source->map, source->file, reader->fd, &size) == STATE_CHANGED)
+    if (!freshness_seems_fresh(source->file, found) && !freshness_check(source->map, source->file, reader->fd))
         return false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
@@ -245,21 +242,17 @@ static struct read_abilities own_abilities(const struct loaded_map *map, const c
         mine.not_common[i] = ~mine.common_state[i];
     mine.node = alone || amode & AMODE_RDONLY ? 0 : node_hash(map);
     mine.not_node = ~mine.node;
-    mine.publishes = ~UINT64_C(0);
     mine.usable = all_bits(readable && unsuitable(amode) == NULL && use_replicas(*reader, &found));
     return mine;
 }
 
 static void apply_agreement(struct reader *reader, int amode, mpi_handle comm, const struct read_abilities *all)
 {
-    struct source *source = reader->source;
     const struct mpi *mpi = running_mpi();
     bool one_node = (all->node ^ all->not_node) == ~UINT64_C(0), usable = all->usable != 0;
     bool writable = !(amode & AMODE_RDONLY);
     for (int i = 0; i < COMMON_WORDS; i++)
         usable = usable && (all->common_state[i] ^ all->not_common[i]) == ~UINT64_C(0);
-    if (writable && !(one_node && all->publishes))
-        __atomic_store_n(&source->shared_by_nodes, true, __ATOMIC_RELAXED);
     /* Only some file systems show another node's writes in the attributes. So collective reads ask
      * the other ranks. */
     reader->independent = one_node || !writable;
@@ -431,8 +424,8 @@ struct reader *reader_to_mark(const struct loaded_map *map, const char *path)
     const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
     struct reader *reader = file == NULL || file->replica_count == 0 ? NULL : make_reader(map, file);
     if (reader != NULL)
-        reader->fd = fd;
-    else if (fd >= 0)
+        reader->fd = -1; /* it reads nothing */
+    if (fd >= 0)
         close(fd);
     return reader;
 }
@@ -440,8 +433,6 @@ struct reader *reader_to_mark(const struct loaded_map *map, const char *path)
 static void close_reader(struct file_handle *handle)
 {
     struct reader *reader = reader_of(handle);
-    while (__atomic_load_n(&reader->writes, __ATOMIC_RELAXED) > 0)
-        replicas_write_end(handle);
     redirection_of(handle)->reader = NULL;
     if (reader->reads && reader->comm != running_mpi()->comm_null)
         agree_apart_free(&reader->comm);

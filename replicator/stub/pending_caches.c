@@ -64,7 +64,7 @@ static const char *find_oldest(void *context, const struct journal_header *heade
 
 static const char *open_cache(struct gathered *gathered, const struct journal_header *header)
 {
-    const int fd = reservations_reopen(header->cache, 0), error = errno;
+    const int fd = reservations_reopen(header->cache, journal_cache_inode(header)), error = errno;
     if (!add_source(gathered, header->cache, fd))
         return "out of memory";
     if (fd >= 0)

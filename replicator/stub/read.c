@@ -34,14 +34,9 @@ static const char *prepare(const struct io_call *call, struct prepared_read *rea
     const char *why = view_range_of(call, &read->range);
     if (why != NULL)
         return why;
-    switch (freshness_check(reader->source->map, reader->source->file, reader->fd, &read->size)) {
-    case STATE_WRITING:
-        return "the file is being written";
-    case STATE_CHANGED:
+    if (!freshness_check(reader->source->map, reader->source->file, reader->fd))
         return "the original was changed";
-    case STATE_FRESH:
-        break;
-    }
+    read->size = reader->source->file->identity.size;
     if ((why = result_fits(call)) != NULL)
         return why;
     if (view_range_last(&read->range) >= read->size)

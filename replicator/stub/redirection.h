@@ -38,7 +38,6 @@ struct difference {
 struct source {
     const struct loaded_map *map;
     const struct map_file *file;
-    bool shared_by_nodes;  /* atomic; ranks on several nodes write: no node knows all writes, none publishes */
     pthread_mutex_t lock;  /* of all that follows */
     uint64_t calls, bytes, nanoseconds; /* redirected */
     struct tally replica, original;
@@ -67,7 +66,6 @@ struct reader {
     bool independent;     /* independent reads, too */
     mpi_handle comm;      /* if `reads`: a duplicate of the file's communicator, MPI_COMM_NULL for a single rank */
     struct agreement agreement;
-    int writes;           /* begun and not ended; atomic */
     struct opened_replica *replicas; /* [file->replica_count] */
     struct detours detours;
     struct quicker_way quicker[CALL_SIZES]; /* of independent reads; all but atomic members under source->lock */

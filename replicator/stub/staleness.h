@@ -13,12 +13,10 @@ void redirector_write_end(struct file_handle *handle);
  * all ranks. Returns what redirector_write_begin() does; redirector_write_end() ends it. */
 int redirector_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 
-/* To be called around a write or, with a `call` of no bytes, a write-back. Replicas that the write
- * touches become stale; all do if its place is not known. For the others the original's new
- * identity is recorded. */
-void replicas_write_begin(struct file_handle *, const struct io_call *);
+/* To be called before a write, wherever it goes. Replicas that it touches become stale; all do if its
+ * place is not known. */
+void replicas_mark_written(struct file_handle *, const struct io_call *);
 /* Replicas that have bytes of [low, high) become stale. */
 void replicas_mark(struct file_handle *, int64_t low, int64_t high);
-void replicas_write_end(struct file_handle *);
 
 #endif

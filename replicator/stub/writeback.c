@@ -301,15 +301,12 @@ static void clear_own_journal(struct writer *writer)
 
 void original_begin(struct file_handle *handle)
 {
-    const struct io_call nothing = {.handle = handle};
     if (writer_of(handle)->intent == NULL)
         journal_original_begin(&writer_of(handle)->journal);
-    replicas_write_begin(handle, &nothing);
 }
 
 void original_end(struct file_handle *handle)
 {
-    replicas_write_end(handle);
     if (writer_of(handle)->intent == NULL)
         journal_original_end(&writer_of(handle)->journal, writer_of(handle)->fd);
 }

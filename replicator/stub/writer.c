@@ -305,7 +305,7 @@ static int deliver(const struct io_call *call, const struct prepared_write *writ
     struct delivery delivery;
     int error = delivery_start(&delivery, writer) ? 0 : ENOMEM;
     /* Replicas for reading are stale from now on. */
-    replicas_write_begin(call->handle, call);
+    replicas_mark_written(call->handle, call);
     if (error == 0)
         error = write->memory == NULL ? put(&delivery, &write->range, call->buffer)
                                      : put_scattered(&delivery, &write->range, call->buffer, write->memory);
@@ -315,7 +315,6 @@ static int deliver(const struct io_call *call, const struct prepared_write *writ
     if (error == 0)
         error = note(writer, &write->range);
     peers_unlock(writer);
-    replicas_write_end(call->handle);
     *requests = delivery_free(&delivery);
     write_ahead(writer, write->range.bytes);
     return error;
@@ -325,9 +324,8 @@ static int deliver(const struct io_call *call, const struct prepared_write *writ
 static int deliver_to_cache(const struct io_call *call, const struct prepared_write *write, uint64_t *requests)
 {
     struct writer *writer = writer_of(call->handle);
-    replicas_write_begin(call->handle, call);
+    replicas_mark_written(call->handle, call);
     const int error = cache_write(writer, &write->range, call->buffer, write->memory, requests);
-    replicas_write_end(call->handle);
     if (cache_flushes(writer->cache))
         mover_wake();
     return error;
@@ -446,9 +444,8 @@ static bool redirect_exchanged(struct io_call *call, const struct prepared_write
     struct writer *writer = writer_of(call->handle);
     const struct view_range *range = call->bytes > 0 ? &write->range : NULL;
     uint64_t requests = 0;
-    replicas_write_begin(call->handle, call);
+    replicas_mark_written(call->handle, call);
     *why = exchange_write(call, range, write->memory, &requests);
-    replicas_write_end(call->handle);
     mover_wake();
     if (*why != NULL)
         return false;
@@ -587,9 +584,8 @@ static bool write_divided(struct io_call *call, const char **why)
     if (*why == NULL && buffer == NULL)
         *why = "too large for data that are not contiguous in memory";
     if (*why == NULL) {
-        replicas_write_begin(call->handle, call);
+        replicas_mark_written(call->handle, call);
         *why = put_parts(call, &write.range, &parts, buffer, &requests);
-        replicas_write_end(call->handle);
         done = *why == NULL && result_set(call);
         *why = *why == NULL ? "the result cannot be set" : *why;
     }

@@ -3,6 +3,7 @@
  * file pointer, and a hash of the whole buffer, including bytes that were not asked for. */
 #include <mpi.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -402,6 +403,18 @@ static void put_together(void)
         MPI_File_write_at(file, 200 + rank * 10, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
 }
 
+/* Another writer, whom the library does not see, is at the first pieces while rank 0 writes elsewhere. */
+static void put_around_another(const char *path)
+{
+    MPI_File_write_at_all_begin(file, 100, bytes, rank == 0 ? 10 : 0, MPI_BYTE);
+    if (rank == 0) {
+        int other = open(path, O_WRONLY);
+        if (pwrite(other, bytes, 1000, 480) != 1000 || close(other) != 0)
+            abort();
+    }
+    MPI_File_write_at_all_end(file, bytes, MPI_STATUS_IGNORE);
+}
+
 /* By the shared file pointer, so that only the MPI library knows the place. */
 static void put_shared(void)
 {
@@ -555,6 +568,8 @@ int main(int argc, char **argv)
             put(ranks - 1, 1000, 10);
         else if (strcmp(step, "write-beside") == 0)
             put(0, 100, 10);
+        else if (strcmp(step, "write-around-another") == 0)
+            put_around_another(argv[1]);
         else if (strcmp(step, "write-long") == 0)
             put(0, 0, 4096);
         else if (strcmp(step, "write-shared") == 0)

@@ -5,12 +5,12 @@
  *   flips MAP             flips each bit of the map in turn; prints how many of these maps are accepted
  *   use MAP NUMBER        opens the map, looks at the entry of a file, and opens the map again: what each open says
  *   find MAP PATH DEVICE:INODE  prints "found" or "-"
- *   check MAP FILE        prints whether FILE is as in the map's state file, and the mark of its replica
- *   writers MAP FILE N    N processes write to FILE, past its replicas, over and over, while others check it;
- *                         with N = 0 a write ends that no process has begun
+ *   check MAP FILE        prints whether FILE is as it was copied, by the map, and the mark of its replica
+ *   killed MAP            a process that is about to write a replica's bytes is killed
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,55 +217,29 @@ static int check(const char *map_path, const char *path)
 {
     const char *why = NULL;
     const struct loaded_map *map = map_current(map_path, &why);
-    struct stat found;
-    int64_t size;
-    if (map == NULL || stat(path, &found) != 0)
+    struct stat found = {0};
+    if (map == NULL)
         return 1;
-    bool seems = freshness_seems_fresh(map, map->files, &found);
-    bool fresh = freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH;
+    stat(path, &found);
+    bool seems = freshness_seems_fresh(map->files, &found);
+    bool fresh = freshness_check(map, map->files, open(path, O_RDONLY));
     printf("%s %u, seems %s\n", fresh ? "fresh" : "not fresh", freshness_stale(map, map->replicas),
            seems ? "fresh" : "changed");
     return 0;
 }
 
-static int write_beside(const struct loaded_map *map, const char *path, int writer)
-{
-    int fd = open(path, O_RDWR);
-    for (int i = 0; i < 300; i++) {
-        char byte = (char)i;
-        freshness_write_begin(map, map->files, fd);
-        int failed = pwrite(fd, &byte, 1, writer) != 1;
-        freshness_write_end(map, map->files, fd, true);
-        int64_t size;
-        if (failed || freshness_check(map, map->files, fd, &size) == STATE_CHANGED)
-            return 1;
-    }
-    return 0;
-}
-
-static int writers(const char *map_path, const char *path, int count)
+static int killed(const char *map_path)
 {
     const char *why = NULL;
     const struct loaded_map *map = map_current(map_path, &why);
-    int failed = 0, status;
-    if (map == NULL) {
-        fprintf(stderr, "%s\n", why);
+    int status;
+    if (map == NULL)
         return 1;
+    if (fork() == 0) {
+        freshness_mark(map, map->replicas, STALE_WRITTEN);
+        kill(getpid(), SIGKILL);
     }
-    if (count == 0)
-        freshness_write_end(map, map->files, open(path, O_RDONLY), true);
-    for (int i = 0; i < count; i++)
-        if (fork() == 0)
-            _exit(write_beside(map, path, i));
-    for (int i = 0; i < count; i++) {
-        wait(&status);
-        failed |= status;
-    }
-    int64_t size;
-    printf("%s writers=%u epoch=%u stale=%u\n",
-           freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH ? "fresh" : "not fresh",
-           map->state->writers, map->state->epoch, freshness_stale(map, map->replicas));
-    return failed != 0;
+    return wait(&status) < 0 || !WIFSIGNALED(status);
 }
 
 int main(int argc, char **argv)
@@ -284,7 +258,7 @@ int main(int argc, char **argv)
         return find(argv[2], argv[3], argv[4]);
     if (argc == 4 && strcmp(argv[1], "check") == 0)
         return check(argv[2], argv[3]);
-    if (argc == 5 && strcmp(argv[1], "writers") == 0)
-        return writers(argv[2], argv[3], atoi(argv[4]));
+    if (argc == 3 && strcmp(argv[1], "killed") == 0)
+        return killed(argv[2]);
     return 2;
 }

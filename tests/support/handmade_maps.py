@@ -131,7 +131,7 @@ def write_map(
         journals.mkdir(parents=True, exist_ok=True)
         texts.append([image.add(bytes(text) + b"\0") for text in (Path(original.name), original, journals)])
     replicas_at = image.add(bytes(88 * count))
-    states, number, bodies = b"", 0, [len(image.bytes)]
+    number, bodies = 0, [len(image.bytes)]
     rows: list[bytes] = []
     paths = []
     for index, (original, replicas) in [*enumerate(ordered), *enumerate(named)]:
@@ -182,7 +182,6 @@ def write_map(
             times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             tables += struct.pack("<QQqqq", found.st_dev, found.st_ino, *times) + entry
             tables += struct.pack("<I", paths[index])
-            states += struct.pack("<qqqII", *times, 0, 0)
         else:
             inode, device, _ = _by_name((original, replicas))
             tables += struct.pack("<QQ", device, inode) + entry + struct.pack("<III", *texts[index - len(ordered)])
@@ -193,7 +192,7 @@ def write_map(
     index_bytes = bytes(image.bytes[:24]) + bytes(image.bytes[28:replicas_at])
     image.bytes[24:28] = struct.pack("<I", google_crc32c.value(index_bytes))
     header = struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0)
-    state.write_bytes(header + states + bytes(count + -count % 8) + bytes(8 * PLACES))
+    state.write_bytes(header + bytes(32 * len(ordered) + count + -count % 8) + bytes(8 * PLACES))
     temporary = path.with_suffix(".part")
     temporary.write_bytes(image.bytes)
     temporary.chmod(0o600)
