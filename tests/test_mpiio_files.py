@@ -30,8 +30,11 @@ def tools(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where another user can go."""
     place = tmp_path_factory.mktemp("programs")
-    for one in (place, *place.parents[:2]):
-        one.chmod(0o711)
+    above = tmp_path_factory.getbasetemp()
+    while above.owner() == place.owner() and above.stat().st_mode & 0o077 == 0:
+        above.chmod(0o711)
+        above = above.parent
+    place.chmod(0o711)
     return place
 
 
