@@ -85,16 +85,21 @@ OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FIL
 
 /* ---- deleting ---------------------------------------------------------------------------------------------------- */
 
-#define DELETE(name, directory, path, parameters, arguments)                                                    \
-    EXPORT int name parameters                                                                                  \
-    {                                                                                                           \
-        static int(*real) parameters;                                                                           \
-        NEXT(real, #name, -1)                                                                                   \
-        struct deletion *deletion = pdla_coherence_deleting ? pdla_coherence_deleting(directory, path) : NULL; \
-        int result = real arguments;                                                                            \
-        if (deletion)                                                                                           \
-            pdla_coherence_deleted(deletion, result == 0);                                                      \
-        return result;                                                                                          \
+static struct deletion *deleting(int directory, const char *path)
+{
+    return pdla_coherence_deleting ? pdla_coherence_deleting(directory, path) : NULL;
+}
+
+#define DELETE(name, directory, path, parameters, arguments)         \
+    EXPORT int name parameters                                       \
+    {                                                                \
+        static int(*real) parameters;                                \
+        NEXT(real, #name, -1)                                        \
+        struct deletion *deletion = deleting(directory, path);       \
+        int result = real arguments;                                 \
+        if (deletion)                                                \
+            pdla_coherence_deleted(deletion, result == 0);           \
+        return result;                                               \
     }
 DELETE(unlink, AT_FDCWD, path, (const char *path), (path))
 DELETE(unlinkat, at, path, (int at, const char *path, int flags), (at, path, flags))
@@ -102,7 +107,8 @@ DELETE(remove, AT_FDCWD, path, (const char *path), (path))
 /* The file that had the new name is deleted. */
 DELETE(rename, AT_FDCWD, other, (const char *path, const char *other), (path, other))
 DELETE(renameat, to, other, (int at, const char *path, int to, const char *other), (at, path, to, other))
-DELETE(renameat2, to, other, (int at, const char *path, int to, const char *other, unsigned flags), (at, path, to, other, flags))
+DELETE(renameat2, to, other, (int at, const char *path, int to, const char *other, unsigned flags),
+       (at, path, to, other, flags))
 
 /* ---- examining --------------------------------------------------------------------------------------------------- */
 

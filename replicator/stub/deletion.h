@@ -7,8 +7,8 @@
 
 struct deletion;
 
-/* Before the call on the name `path`, relative to `directory`; a symbolic link is not followed. NULL: no bytes wait for a
- * file of this name, or it has another one. */
+/* Before the call on the name `path`, relative to `directory`; a symbolic link is not followed. NULL: no bytes wait for
+ * a file of this name, or it has another one. */
 struct deletion *deletion_begin(int directory, const char *path);
 /* After the call, which was `done`. NULL is nothing. */
 void deletion_end(struct deletion *, bool done);

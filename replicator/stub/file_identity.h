@@ -13,9 +13,9 @@ struct statx;
 /* What a file system's numbers mean elsewhere. */
 enum file_reach {
     REACH_UNKNOWN,
-    REACH_LOCAL,  /* another device number, seen on the node in the same boot at the same time, is another file system */
+    REACH_LOCAL,   /* on a node, another device number at the same time is another file system */
     REACH_NETWORK, /* each mount and each node may have another device number for it */
-    REACH_FUSE    /* likewise, and handles change while the file stays */
+    REACH_FUSE     /* likewise, and handles change while the file stays */
 };
 
 enum { HANDLE_BYTES = 128 };
@@ -31,12 +31,12 @@ struct file_identity {
     unsigned char handle[HANDLE_BYTES]; /* name_to_handle_at(2) */
 };
 
-/* The identity of the open file or, if `fd` is -1, of that at `path`, and what statx() says of it. Makes no call that
- * waits for another server than that of the file. False: errno says why not. */
+/* The identity of the open file or, if `fd` is -1, of that at `path`, and what statx() says of it. Waits for no other
+ * server than that of the file. False: errno says why not. */
 bool file_identify(int fd, const char *path, struct file_identity *, struct statx *found);
 
-/* A descriptor of the file at `path`, relative to `directory`, which is no symbolic link. It cannot read, and closing it
- * drops no lock of the program. -1: there is none. */
+/* A descriptor of the file at `path`, relative to `directory`, which is no symbolic link. It cannot read, and closing
+ * it drops no lock of the program. -1: there is none. */
 int file_hold(int directory, const char *path);
 
 enum which_file {

@@ -359,7 +359,7 @@ static int closed(int fd)
     return -1;
 }
 
-/* Removes a directory that was made for the journals of a cache and has none. The caller has it locked alone, and others
+/* Removes a directory that was made for the journals of a cache and has none. The caller has it locked alone. Others
  * that wait for the lock find out that its file is gone. */
 static void remove_directory(const char *directory)
 {

@@ -102,7 +102,7 @@ static bool next_file(struct listing *listing, char path[4096])
     return false;
 }
 
-/* Maps an open journal, one of 0.2.0 as one of the present format. MAP_FAILED: that is not possible, or it is damaged. */
+/* Maps an open journal, one of 0.2.0 as one of the present format. MAP_FAILED: not possible, or it is damaged. */
 static void *map_journal(int fd, size_t size)
 {
     void *base = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);

@@ -36,8 +36,8 @@ const char *stale_journals_each(const char *directory, const struct original_sta
 bool stale_journals_any(const char *directory);
 /* Whether one of them is of a file of this inode, or may be. */
 bool stale_journals_of(const char *directory, uint64_t inode);
-/* What the journals in a directory say about the original. Those of other files stay as they are. `map` NULL: the replicas are not known.
- * `original` NULL: there is no such file. */
+/* What the journals in a directory say about the original. Those of other files stay as they are. `map` NULL: the
+ * replicas are not known. `original` NULL: there is no such file. */
 enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
                                        const struct original_state *original, struct pending *);
 /* While nobody writes: whether a process left a journal with entries. */

@@ -5,7 +5,7 @@
  *   open:MODE:PATH                       r: for reading; u: for reading and writing, it is made if there is none
  *   write:FIRST:COUNT:VERSION:HOW        pieces; all: in a collective call; each: in independent ones of a piece
  *   begin:FIRST:COUNT:VERSION end        the same, in a split collective call
- *   read:HOW                             the whole file; all: in a collective call; each: in independent ones of a piece
+ *   read:HOW                             the whole file; all: in a collective call; each: in one for each piece
  *   sync close
  *   delete:PATH                          MPI_File_delete
  *   rotate:TIMES:PATH                    PATH.0 is made, written collectively, closed and deleted, PATH.1, and so on
