@@ -391,31 +391,30 @@ def _changed(
         return "it may have newer bytes, from a run whose write-back failed"
     # A process that was killed while it wrote to the original could not note how it left the file.
     busy = [journal.stamp_ns for journal in journals if journal.busy]
-    as_left = any(_is_as_left(one, now, path, attributes) for one in journals if not one.busy)
+    as_left = any(_is_left(one.left, now, _explains(one, path, attributes)) for one in journals if not one.busy)
+    explained = any(_explains(one, path, attributes) for one in journals)
     if intent is not None and intent.identity.inode == now.inode:
-        as_left = as_left or (not intent.busy and _state(intent.identity) == _state(now))
+        as_left = as_left or (not intent.busy and _is_left(intent.identity, now, explained))
         busy += [intent.until_ns] if intent.busy else []
     if as_left:
         return ""
-    if busy and max(now.mtime_ns, now.ctime_ns) <= max(busy) + STAMP_SLACK_NS:
+    if busy and max(now.mtime_ns, 0 if explained else now.ctime_ns) <= max(busy) + STAMP_SLACK_NS:
         return ""
     return "somebody else has changed it since"
 
 
-def _state(identity: Identity) -> tuple[int, int, int]:
-    return identity.size, identity.mtime_ns, identity.ctime_ns
+def _explains(journal: Journal, path: Path, attributes: tuple[int, ...]) -> bool:
+    """Whether a new name, a chmod, a chown or a new link since the process's last state explains another ctime."""
+    return path != journal.target or journal.attributes not in ((), attributes)
 
 
-def _is_as_left(journal: Journal, now: Identity, path: Path, attributes: tuple[int, ...]) -> bool:
-    """Whether the original is as the process left it.
+def _is_left(left: Identity, now: Identity, explained: bool) -> bool:
+    """Whether the original is as it was left.
 
     RATIONALE: a write changes the mtime, but whoever restores a backup may put it back, and changes
-    the ctime. So do a chmod, a chown, a new link and a new name, which can be told.
+    the ctime, which nothing else explains.
     """
-    if (now.size, now.mtime_ns) != (journal.left.size, journal.left.mtime_ns):
-        return False
-    told = path != journal.target or (journal.attributes not in ((), attributes))
-    return told or now.ctime_ns == journal.left.ctime_ns
+    return (now.size, now.mtime_ns) == (left.size, left.mtime_ns) and (explained or now.ctime_ns == left.ctime_ns)
 
 
 def _is_other(journal: Journal, descriptor: int, path: Path) -> bool:

@@ -583,14 +583,18 @@ def test_h51_an_open_is_refused_while_newest_bytes_cannot_be_had(case: Case, har
     before = case.original.read_bytes()
     spoiled = case.journals[0] if harm == "journal" else sorted(case.cache.iterdir())[0]
     image = spoiled.read_bytes()
+    away = spoiled.with_suffix(".away")
     if harm == "another node":
-        spoiled.unlink()
+        spoiled.rename(away)
     else:
         spoiled.write_bytes(image[:4200])
     ran = case.run(case.variables(ON_CLOSE), "read:0", fails=True)
     assert "cannot be opened" in ran.stderr
     assert (str(spoiled) in ran.stderr) == (harm == "another node")
-    spoiled.write_bytes(image)
+    if harm == "another node":
+        away.rename(spoiled)
+    else:
+        spoiled.write_bytes(image)
     native_steps = ["write:0", "write:1"]
     ran = case.run(case.variables(ON_CLOSE), "other:0")
     assert ran.bytes != before

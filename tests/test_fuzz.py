@@ -39,6 +39,7 @@ SOURCES = {
             "journal",
             "locks",
             "node_directory",
+            "own_files",
             "reservations",
             "crc32c",
         )

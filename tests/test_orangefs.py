@@ -230,7 +230,7 @@ def test_where_times_are_whole_seconds_as_in_orangefs_a_change_is_seen_after_one
     (tmp_path / "original").touch()
     with (tmp_path / "original").open("rb") as file:
         stable_identity(file.fileno(), tmp_path / "original")
-    assert waited == [1.0]
+    assert waited == [identity.COARSE_SECONDS]
 
 
 CLUSTER = """

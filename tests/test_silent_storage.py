@@ -17,6 +17,7 @@ import pytest
 
 from pdla import answers
 from pdla.accessmap import AccessMap
+from pdla.cli import directory_probe
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.mounts import LOCAL
 from pdla.policies.planfile import write_plan
@@ -95,6 +96,7 @@ class Place:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "PATIENCE", 1.0)
     monkeypatch.setattr(base, "PATIENCE", 1.0)
+    monkeypatch.setattr(directory_probe, "PATIENCE", 1.0)
     monkeypatch.setattr(answers, "_silent", {})
 
 

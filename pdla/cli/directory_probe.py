@@ -51,7 +51,7 @@ class Fact:
 
 
 def probe_directory(directory: Path) -> list[Fact]:
-    """Try each ability on scratch files in a directory; takes up to 3 s where times of files are coarse.
+    """Try each ability on scratch files in a directory; takes up to 5 s where times of files are coarse.
 
     Raises:
         PdlaError: no file can be made there, or its storage does not answer.
@@ -229,12 +229,12 @@ def _times(file: Path) -> Fact:
             )
         born = "time of birth" if identify(opened.fileno()).birth_ns else "no time of birth"
     found = f"steps of {format_seconds(tick)}, {born}"
-    coarse = tick > TICK_SECONDS and not 0.9 * COARSE_SECONDS < tick < 1.1 * COARSE_SECONDS
+    coarse = tick > TICK_SECONDS and not 0.9 < tick < 1.1 * COARSE_SECONDS  # whole seconds are known
     return Fact(name, found, f"a change within {format_seconds(tick)} of a copy may stay unseen" if coarse else "")
 
 
 def _changes(descriptor: int) -> list[int]:
-    """Up to four times of change that a file gets while it is written for up to 2.5 s, in nanoseconds."""
+    """Up to four times of change that a file gets while it is written for up to 5 s, in nanoseconds."""
     seen: list[int] = []
     end = time.monotonic() + 2.5 * COARSE_SECONDS
     while len(seen) < 4 and time.monotonic() < end:

@@ -161,6 +161,19 @@ int raise_error(mpi_handle file, int code)
     return rc;
 }
 
+/* RATIONALE: Open MPI refuses MPI_FILE_NULL here. A new file has the same error handler. */
+void raise_open_error(int code)
+{
+    const struct mpi *mpi = running_mpi();
+    mpi_handle file = mpi->file_null;
+    if (mpi->family == MPI_FAMILY_OPENMPI
+        && mpi->File_open(mpi->comm_self, "/dev/null", AMODE_RDONLY, mpi->info_null, &file) != 0)
+        return;
+    raise_error(file, code);
+    if (mpi->family == MPI_FAMILY_OPENMPI)
+        mpi->File_close(&file);
+}
+
 bool enter_again(const char *frame)
 {
     if (is_over(frame)) {

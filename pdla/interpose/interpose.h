@@ -160,6 +160,12 @@ extern const struct observer interpose_observer;
 
 /* A word of the observer's for the wrapped call that the thread is in; 0 when the call begins. */
 uint32_t *call_note(void);
+
+/* Calls the error handler of a file, which may end the program. The caller holds no lock. Returns what
+ * MPI_File_call_errhandler does. */
+int raise_error(mpi_handle file, int code);
+/* Calls the error handler of MPI_FILE_NULL, as MPI_File_open does when it fails. */
+void raise_open_error(int code);
 /* Whether the thread is in a wrapped call. */
 bool inside_call(void);
 /* Whether the address is in this library's code. find_own_code() must be called before. */

@@ -246,19 +246,6 @@ const struct mpi *find_mpi(void)
     return mpi;
 }
 
-/* RATIONALE: Open MPI refuses MPI_FILE_NULL here. A new file has the same error handler. */
-void raise_open_error(int code)
-{
-    const struct mpi *mpi = running_mpi();
-    mpi_handle file = mpi->file_null;
-    if (mpi->family == MPI_FAMILY_OPENMPI
-        && mpi->File_open(mpi->comm_self, "/dev/null", AMODE_RDONLY, mpi->info_null, &file) != 0)
-        return;
-    raise_error(file, code);
-    if (mpi->family == MPI_FAMILY_OPENMPI)
-        mpi->File_close(&file);
-}
-
 /* The bytes moved in a status of a family whose statuses are known to have them. */
 static mpi_count count_in(const struct mpi *mpi, const void *status)
 {

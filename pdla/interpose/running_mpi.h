@@ -109,13 +109,6 @@ void set_moved_bytes(void *status, int64_t bytes);
 /* After MPI_Init: finds out whether moved_bytes() can do without calls of MPI. */
 void learn_moved_bytes(void);
 
-/* Calls the error handler of a file, which may end the program. The caller holds no lock. Returns what
- * MPI_File_call_errhandler does. */
-int raise_error(mpi_handle file, int code);
-
-/* Calls the error handler of MPI_FILE_NULL, as MPI_File_open does when it fails. */
-void raise_open_error(int code);
-
 /* The next definition of an MPI function or object after this library, however libmpi was loaded;
  * or NULL. */
 void *mpi_symbol(const char *name);

@@ -43,10 +43,10 @@ bool intent_covers(const struct intent *intent, int64_t size, int64_t mtime_ns)
                                        : intent->size == size && intent->mtime_ns == mtime_ns;
 }
 
-bool intent_left_as(const struct intent *intent, const struct original_state *original)
+bool intent_left_as(const struct intent *intent, const struct original_state *original, bool explained)
 {
     return intent->size == original->size && intent->mtime_ns == original->mtime_ns
-        && intent->ctime_ns == original->ctime_ns;
+        && (intent->ctime_ns == original->ctime_ns || explained);
 }
 
 /* RATIONALE: any of several ranks may replace the file. Their intents differ only in their times. They write to files

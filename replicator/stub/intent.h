@@ -39,8 +39,8 @@ enum intent_found { INTENT_NONE, INTENT_THERE, INTENT_DAMAGED };
 enum intent_found intent_read(const char *directory, struct intent *);
 /* Whether the work that an intent names explains why the original has this size and mtime. */
 bool intent_covers(const struct intent *, int64_t size, int64_t mtime_ns);
-/* Whether the original is as a write-back that failed left it. */
-bool intent_left_as(const struct intent *, const struct original_state *);
+/* Whether the original is as a write-back that failed left it. `explained`: see journal_explains_ctime(). */
+bool intent_left_as(const struct intent *, const struct original_state *, bool explained);
 /* What intent_begin() makes, without the file. */
 struct intent intent_now(const struct original_state *);
 /* Makes a durable intent before the first write to the original. 0 or an errno. */

@@ -120,14 +120,18 @@ enum which_file journal_is_of(const struct journal_header *header, const struct 
     return original == NULL ? FILE_OTHER : file_compare(&noted, &original->file, original->path);
 }
 
+bool journal_explains_ctime(const struct journal_header *header, const struct journal_state *state,
+                            const struct original_state *original)
+{
+    const struct file_attributes *then = &state->attributes, *now = &original->attributes;
+    return strcmp(header->target, original->path) != 0 || (then->mode != 0 && memcmp(then, now, sizeof *then) != 0);
+}
+
 bool journal_left_as(const struct journal_header *header, const struct journal_state *state,
                      const struct original_state *original)
 {
-    const struct file_attributes *then = &state->attributes, *now = &original->attributes;
-    const bool told = strcmp(header->target, original->path) != 0
-        || (then->mode != 0 && memcmp(then, now, sizeof *then) != 0);
     return state->size == original->size && state->mtime_ns == original->mtime_ns
-        && (state->ctime_ns == original->ctime_ns || told);
+        && (state->ctime_ns == original->ctime_ns || journal_explains_ctime(header, state, original));
 }
 
 /* ---- what changes in the header ---------------------------------------------------------------------------------- */

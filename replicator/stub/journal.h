@@ -113,8 +113,10 @@ struct original_state {
 bool original_examine(int fd, const char *path, struct original_state *);
 /* Whether a journal is of the original. */
 enum which_file journal_is_of(const struct journal_header *, const struct original_state *);
+/* Whether a new name, a chmod, a chown or a new link since this state explains another ctime. */
+bool journal_explains_ctime(const struct journal_header *, const struct journal_state *, const struct original_state *);
 /* Whether the original is as a process left it. RATIONALE: a write changes the mtime, but whoever restores a backup
- * may put it back, and changes the ctime. So do a chmod, a chown, a new link and a new name, which can be told. */
+ * may put it back, and changes the ctime, which nothing else explains. */
 bool journal_left_as(const struct journal_header *, const struct journal_state *, const struct original_state *);
 int64_t clock_real_ns(void);
 

@@ -91,15 +91,16 @@ int original_open(const char *path, int flags)
 }
 
 /* Notes which originals are open through this descriptor of the process, if it is none of the library's. One that can
- * only name a file (O_PATH) holds no locks. */
-static void note_other(int fd)
+ * only name a file (O_PATH) holds no locks. RATIONALE: the program's file may be on storage that does not answer. */
+static void note_other(DIR *descriptors, const char *name)
 {
-    struct stat found;
-    if (find(fd) != NULL || fstat(fd, &found) != 0)
+    struct statx found;
+    const int fd = atoi(name);
+    if (find(fd) != NULL || statx(dirfd(descriptors), name, AT_STATX_DONT_SYNC, STATX_INO, &found) != 0)
         return;
+    const dev_t device = makedev(found.stx_dev_major, found.stx_dev_minor);
     for (size_t i = 0; i < count; i++)
-        if (originals[i].device == found.st_dev && originals[i].inode == found.st_ino
-            && !(fcntl(fd, F_GETFL) & O_PATH))
+        if (originals[i].device == device && originals[i].inode == found.stx_ino && !(fcntl(fd, F_GETFL) & O_PATH))
             originals[i].shared = true;
 }
 
@@ -111,7 +112,7 @@ static void find_shared(void)
         originals[i].shared = descriptors == NULL;
     for (struct dirent *entry; descriptors != NULL && (entry = readdir(descriptors)) != NULL;)
         if (entry->d_name[0] != '.')
-            note_other(atoi(entry->d_name));
+            note_other(descriptors, entry->d_name);
     if (descriptors != NULL)
         closedir(descriptors);
 }

@@ -53,11 +53,13 @@ static void say_once(const char *why)
         print_message("nothing is redirected, and bytes that wait for their write-back are not found, because %s", why);
 }
 
-/* The directory of all directories of journals, next to the map. */
+/* The directory of all directories of journals, next to the map. False: its name is too long or, with an empty root,
+ * there is none. */
 static bool journals_root(char root[4096])
 {
     const char *why, *map = published_map_path(&why);
     if (map == NULL) {
+        root[0] = '\0';
         say_once(why);
         return false;
     }
@@ -194,7 +196,7 @@ static void add_noted(struct directories *found, uint64_t inode)
 {
     char root[4096], place[4096], noted[4096];
     if (!journals_root(root) || !inode_place(root, inode, place)) {
-        found->failed = true;
+        found->failed = found->failed || root[0] != '\0';
         return;
     }
     DIR *notes = opendir(place);
@@ -253,11 +255,11 @@ static int open_lock(const char *directory)
     return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* Whether the lock file is still the one of its directory, which may have been removed while the lock was awaited. */
-static bool is_linked(int lock)
+/* How many names the lock file has: none if its directory was removed while the lock was awaited. -1: not known. */
+static long names_of(int lock)
 {
     struct stat found;
-    return fstat(lock, &found) == 0 && found.st_nlink > 0;
+    return fstat(lock, &found) == 0 ? (long)found.st_nlink : -1;
 }
 
 /* A descriptor; LOCK_IMPOSSIBLE; or -1: others have the lock. */
@@ -267,9 +269,10 @@ static int lock_journals(const char *directory, enum lock_kind kind, int64_t low
     if (fd < 0)
         return LOCK_IMPOSSIBLE;
     const bool locked = lock_bytes(fd, kind, low, high);
-    if (locked && is_linked(fd))
+    const long names = locked ? names_of(fd) : 0;
+    if (names > 0)
         return fd;
-    const bool others = locked || errno == EAGAIN || errno == EACCES;
+    const bool others = locked ? names == 0 : errno == EAGAIN || errno == EACCES;
     close(fd);
     return others ? -1 : LOCK_IMPOSSIBLE;
 }
@@ -342,7 +345,7 @@ static void print_holder(const char *directory, const char *path)
 static int lock_with_others(const char *directory, bool joins)
 {
     const int fd = open_lock(directory);
-    if (fd >= 0 && is_linked(fd)
+    if (fd >= 0 && names_of(fd) > 0
         && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
                   : !lock_held(fd, LOCK_SHARED, WRITERS, HELPERS, true)
                       && !lock_held(fd, LOCK_SHARED, OPENS, LOCK_ALL, true)))

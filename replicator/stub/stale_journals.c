@@ -158,6 +158,7 @@ struct judgement {
     bool of_others;  /* some entries are of another file */
     bool doubtful;   /* some entries may be of either */
     bool as_left;    /* the original is as its last finished writer left it */
+    bool explained;  /* other changes than of bytes explain its ctime */
     int64_t busy_ns; /* no killed process began a write to it after this; 0: none was killed */
     const char *why; /* why some entries cannot be trusted: a literal */
 };
@@ -178,6 +179,7 @@ static void judge(struct judgement *judgement, const struct journal_header *head
     judgement->doubtful = judgement->doubtful || (pending && file == FILE_UNKNOWN);
     if (file != FILE_THIS)
         return;
+    judgement->explained = judgement->explained || journal_explains_ctime(header, &state, judgement->original);
     if (state.busy != 0)
         judgement->busy_ns = later(judgement->busy_ns, state.stamp_ns);
     else if (journal_left_as(header, &state, judgement->original))
@@ -207,7 +209,7 @@ static void judge_intent(struct judgement *judgement, const char *directory)
         return;
     if (intent.busy != 0)
         judgement->busy_ns = later(judgement->busy_ns, intent.until_ns);
-    else if (intent_left_as(&intent, original))
+    else if (intent_left_as(&intent, original, judgement->explained))
         judgement->as_left = true;
 }
 
@@ -227,7 +229,7 @@ static enum pending_state verdict(struct judgement *judgement)
     else if (judgement->doubtful)
         judgement->why = "they may be of this file or of another one with its number, such as a clone";
     else if (judgement->why == NULL && !judgement->as_left
-             && later(original->mtime_ns, original->ctime_ns) - STAMP_SLACK_NS > judgement->busy_ns)
+             && later(original->mtime_ns, judgement->explained ? 0 : original->ctime_ns) - STAMP_SLACK_NS > judgement->busy_ns)
         judgement->why = "somebody else has changed the file since";
     return judgement->why == NULL ? PENDING_READY : PENDING_BLOCKED;
 }
