@@ -1,6 +1,6 @@
 """Directories of journals and the notes that lead to them, once they are not needed any more.
 
-Whoever calls these holds the lock of the directory alone.
+Whoever calls these, except ``sweep``, holds the lock of the directory alone.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from pdla.config import INODES
+from pdla.config import INODES, JOURNALS
 from pdla.errors import FormatError
-from pdla.replicator.journals import LOCK, paths_in, read_journal
+from pdla.replicator.journals import LOCK, locked, paths_in, read_journal
+from pdla.replicator.write_targets import directories_in
 
 CACHE = "cache-"
 """Begins the names of directories that are made for the journals of caches. The others belong to write replicas."""
@@ -46,6 +47,16 @@ def _unlink(notes: Iterable[Path]) -> None:
         note.unlink(missing_ok=True)
         with suppress(OSError):  # it is not the last one of its inode
             note.parent.rmdir()
+
+
+def sweep(map_path: Path, who: str) -> None:
+    """Remove what no journal needs next to a map, where nobody is at work; ``who`` is for those who wait."""
+    notes = notes_of(map_path.parent / JOURNALS)
+    for directory in directories_in(map_path):
+        if not any(paths_in(directory)):
+            with locked(directory, who) as busy:
+                if not busy:
+                    remove_needless(directory, notes.get(directory.name, ()))
 
 
 def remove_needless(directory: Path, notes: Iterable[Path]) -> None:

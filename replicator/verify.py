@@ -30,6 +30,7 @@ from pdla.replicator.copying import opened
 from pdla.replicator.critical_logs import record_left
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.identity import identity_of, is_at, stable_identity
+from pdla.replicator.journal_places import sweep
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import CHANGED, fold, publish, read_map
 from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
@@ -337,8 +338,8 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
 def gc(catalog: Catalog, *, map_path: Path | None = None, keep: Collection[int] = ()) -> Removed:
     """Remove what nobody can use.
 
-    These are replicas that are stale, retired or unfinished, but not those to ``keep``, old state files, and exit
-    reports whose pdla was killed; what these runs found critical is recorded.
+    These are replicas that are stale, retired or unfinished, but not those to ``keep``, old state files, exit reports
+    whose pdla was killed (what these runs found critical is recorded), and directories without journals.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -361,6 +362,7 @@ def gc(catalog: Catalog, *, map_path: Path | None = None, keep: Collection[int] 
             if file.suffix in (".state", ".tmp") and file != current:
                 file.unlink(missing_ok=True)
         remove_left_runs(catalog, map_path)
+    sweep(map_path, "pdla gc")
     return removed
 
 

@@ -32,6 +32,7 @@ from pdla.replicator.journals import holder, locked, paths_in, read_journal, set
 from pdla.replicator.metrics import Metrics
 from pdla.replicator.sync import WriteBackResult, write_back
 from pdla.replicator.throttling import Gate
+from pdla.replicator.verify import gc
 from tests.conftest import PDLA, Launching
 from tests.support.handmade_journals import CacheJournal, Image
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
@@ -99,6 +100,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     catalog = open_catalog()
     yield Place(tmp_path, catalog)
     catalog.close()
+
+
+def test_gc_removes_directories_without_journals(place: Place) -> None:
+    """Not while a program uses them, nor if bytes wait."""
+    place.write(place.process(), 0, b"waits", 1)
+    place.leave()
+    (empty := place.noted.with_name("cache-" + 32 * "1")).mkdir()
+    note = empty.parent / "inodes/5" / empty.name
+    note.parent.mkdir(parents=True)
+    note.touch()
+    with locked(empty):
+        gc(place.catalog)
+        assert empty.is_dir() and note.exists()
+    gc(place.catalog)
+    assert not empty.exists() and not note.parent.exists()
+    assert place.sync().problem == "" and place.is_clean()
 
 
 def write_at_random(place: Place, seed: int, processes: int = 3, count: int = 60) -> bytes:

@@ -469,7 +469,7 @@ def test_h17_a_call_that_mpi_refuses_leaves_replicas_valid(case: Case, steps: li
     assert total(reports, "redirected", "calls") == 2 * 2 * 9
 
 
-LOOKS = ["examine", "open", "stream", "map", "cut", "before"]
+LOOKS = ["examine", "open", "stream", "map", "cut", "times", "before"]
 
 
 def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-/* libpdla-coherence.so wraps the C library's calls that open, cut off, delete or examine a file,
+/* libpdla-coherence.so wraps the C library's calls that open, change, delete or examine a file,
  * for programs whose writes libpdla.so redirects. It is a library of its own so that other programs
  * do not pay for it. Without libpdla.so the calls go straight through.
  *
@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <utime.h>
 
 #include "posix_coherence.h"
 #include "mode.h"
@@ -44,7 +46,7 @@ static bool examining(int directory, const char *path)
     return !pdla_coherence_examining || allowed(pdla_coherence_examining(directory, path));
 }
 
-/* ---- opening and cutting off ------------------------------------------------------------------------------------- */
+/* ---- opening, and changing by a path ----------------------------------------------------------------------------- */
 
 #define OPEN(type, name, failed, directory, parameters, arguments) \
     EXPORT type name parameters                                    \
@@ -77,6 +79,13 @@ OPEN(int, creat, -1, AT_FDCWD, (const char *path, mode_t mode), (path, mode))
 OPEN(int, creat64, -1, AT_FDCWD, (const char *path, mode_t mode), (path, mode))
 OPEN(int, truncate, -1, AT_FDCWD, (const char *path, off_t size), (path, size))
 OPEN(int, truncate64, -1, AT_FDCWD, (const char *path, off64_t size), (path, size))
+/* RATIONALE: a time of the program's own would look like a change by somebody else. */
+OPEN(int, utime, -1, AT_FDCWD, (const char *path, const struct utimbuf *times), (path, times))
+OPEN(int, utimes, -1, AT_FDCWD, (const char *path, const struct timeval times[2]), (path, times))
+OPEN(int, lutimes, -1, AT_FDCWD, (const char *path, const struct timeval times[2]), (path, times))
+OPEN(int, futimesat, -1, at, (int at, const char *path, const struct timeval times[2]), (at, path, times))
+OPEN(int, utimensat, -1, at, (int at, const char *path, const struct timespec times[2], int flags),
+     (at, path, times, flags))
 /* RATIONALE: the C library's streams do not call open() to open their files. */
 OPEN(FILE *, fopen, NULL, AT_FDCWD, (const char *path, const char *mode), (path, mode))
 OPEN(FILE *, fopen64, NULL, AT_FDCWD, (const char *path, const char *mode), (path, mode))

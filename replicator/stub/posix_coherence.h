@@ -9,7 +9,7 @@
 
 #define COHERENCE_INTERFACE __attribute__((weak, visibility("default")))
 
-/* Before the program opens or cuts off the file at `path`, relative to `directory`: writes back
+/* Before the program opens or changes the file at `path`, relative to `directory`: writes back
  * what this process has redirected of its writes and redirects no more of them, and writes back
  * what earlier programs left in replicas. 0, or an errno if the call is not to be made. errno
  * itself is left as it was. */

@@ -133,11 +133,13 @@ const struct map_target *recovery_target(const struct loaded_map *map, const cha
     return stat(directory, &found) == 0 ? map_find_target(map, path, found.st_dev, found.st_ino, name + 1) : NULL;
 }
 
+__extension__ typedef unsigned __int128 uint128;
+
 /* FNV-1a. */
-static unsigned __int128 hash_of(const char *text)
+static uint128 hash_of(const char *text)
 {
-    const unsigned __int128 prime = (unsigned __int128)1 << 88 | 0x13b;
-    unsigned __int128 hash = (unsigned __int128)UINT64_C(0x6c62272e07bb0142) << 64 | UINT64_C(0x62b821756295c58d);
+    const uint128 prime = (uint128)1 << 88 | 0x13b;
+    uint128 hash = (uint128)UINT64_C(0x6c62272e07bb0142) << 64 | UINT64_C(0x62b821756295c58d);
     for (; *text != '\0'; text++)
         hash = (hash ^ (unsigned char)*text) * prime;
     return hash;
@@ -146,7 +148,7 @@ static unsigned __int128 hash_of(const char *text)
 bool recovery_cache_directory(const char *path, char directory[4096])
 {
     char root[4096];
-    const unsigned __int128 hash = hash_of(path);
+    const uint128 hash = hash_of(path);
     return journals_root(root)
         && snprintf(directory, 4096, "%s/" CACHE_JOURNALS "%016llx%016llx", root, (unsigned long long)(hash >> 64),
                     (unsigned long long)hash) < 4096;

@@ -213,6 +213,13 @@ static void judge_intent(struct judgement *judgement, const char *directory)
         judgement->as_left = true;
 }
 
+/* When the bytes of the original were changed, as far as its times say. */
+static int64_t changed_ns(const struct judgement *judgement)
+{
+    const struct original_state *original = judgement->original;
+    return judgement->explained ? original->mtime_ns : later(original->mtime_ns, original->ctime_ns);
+}
+
 static enum pending_state verdict(struct judgement *judgement)
 {
     const struct original_state *original = judgement->original;
@@ -229,7 +236,7 @@ static enum pending_state verdict(struct judgement *judgement)
     else if (judgement->doubtful)
         judgement->why = "they may be of this file or of another one with its number, such as a clone";
     else if (judgement->why == NULL && !judgement->as_left
-             && later(original->mtime_ns, judgement->explained ? 0 : original->ctime_ns) - STAMP_SLACK_NS > judgement->busy_ns)
+             && changed_ns(judgement) - STAMP_SLACK_NS > judgement->busy_ns)
         judgement->why = "somebody else has changed the file since";
     return judgement->why == NULL ? PENDING_READY : PENDING_BLOCKED;
 }

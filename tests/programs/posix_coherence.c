@@ -98,6 +98,23 @@ static void cut_off(const char *path)
     }
 }
 
+/* By the rank that has written last. */
+static void set_times(const char *path)
+{
+    const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 2000}};
+    write_column('k');
+    MPI_File_sync(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        write_column('l');
+        fprintf(out, "times %d", utimensat(AT_FDCWD, path, times, 0));
+        write_column('m');
+        int fd = open(path, O_RDONLY);
+        fprintf(out, " later %u\n", sum_read(fd));
+        close(fd);
+    }
+}
+
 static void look(const char *how, const char *path)
 {
     if (strcmp(how, "examine") == 0)
@@ -110,6 +127,8 @@ static void look(const char *how, const char *path)
         map_it(path);
     else if (strcmp(how, "cut") == 0)
         cut_off(path);
+    else if (strcmp(how, "times") == 0)
+        set_times(path);
 }
 
 int main(int argc, char **argv)
