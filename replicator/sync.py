@@ -102,7 +102,7 @@ def write_back(
     """Write back all bytes in write replicas and cache files that no running program uses.
 
     There is a row for each file that had any. With ``only``, nothing else is done than for this
-    file.
+    file. Then "discard" drops its bytes also if the file cannot be found.
 
     Each original is written under a lease, in its own order, and under an intent. A journal is
     removed when its bytes are durable in the original; so after an interruption all of it is done
@@ -119,7 +119,7 @@ def write_back(
         if only is not None and not _concerns(directory, only):
             continue
         with locked(directory, who) as busy:
-            found += _running(directory, busy) if busy else _sync_directory(catalog, directory, conflict, progress)
+            found += _running(directory, busy) if busy else _sync_directory(catalog, directory, only, conflict, progress)
             if not busy:
                 remove_needless(directory, notes.get(directory.name, ()))
     if found:
@@ -146,8 +146,11 @@ def _read(directory: Path) -> tuple[list[Journal], list[str]]:
 
 def _concerns(directory: Path, path: Path) -> bool:
     """Whether journals are of the file at ``path``."""
-    journals, _ = _read(directory)
-    return any(one.target == path or _which(one, path) is Which.THIS for one in journals)
+    return any(_is_meant(one, path) for one in _read(directory)[0])
+
+
+def _is_meant(journal: Journal, path: Path) -> bool:
+    return journal.target == path or _which(journal, path) is Which.THIS
 
 
 def _which(journal: Journal, path: Path) -> Which:
@@ -165,7 +168,7 @@ def _running(directory: Path, who: str) -> list[WriteBackResult]:
 
 
 def _sync_directory(
-    catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None
+    catalog: Catalog, directory: Path, only: Path | None, conflict: Conflict, progress: Progress | None
 ) -> list[WriteBackResult]:
     _end_removal(directory)
     journals, problems = _read(directory)
@@ -181,7 +184,9 @@ def _sync_directory(
         return [WriteBackResult(named, dropped=waiting.size + waiting.beyond)]
     found = []
     for group in _by_file(journals, _inode_of_intent(directory)):
-        row = _sync_file(catalog, directory, group, conflict, progress)
+        if only is not None and not any(_is_meant(journal, only) for journal in group):
+            continue
+        row = _sync_file(catalog, directory, group, conflict, progress, named=only is not None)
         found += [row] if row else []
         # RATIONALE: the intent says that a write-back has left the file half old and half new. That of another file
         # would take its place.
@@ -215,27 +220,35 @@ def _by_file(journals: Sequence[Journal], first: int | None) -> list[list[Journa
 
 
 def _sync_file(
-    catalog: Catalog, directory: Path, journals: list[Journal], conflict: Conflict, progress: Progress | None
+    catalog: Catalog,
+    directory: Path,
+    journals: list[Journal],
+    conflict: Conflict,
+    progress: Progress | None,
+    *,
+    named: bool,
 ) -> WriteBackResult | None:
     telling = [journal for journal in journals if _tells(journal)]
     if not telling:
         _remove(directory, journals)
         return None
-    named = telling[0].target
+    target = telling[0].target
     if silent := sorted(unanswered(_places(catalog, directory, telling))):
-        return WriteBackResult(named, problem=f"its bytes wait, since {silent[0]} {no_answer()}")
+        return WriteBackResult(target, problem=f"its bytes wait, since {silent[0]} {no_answer()}")
     waiting = _waiting(catalog, directory, journals)
     place = look_for(telling)
-    if place.path is None and (place.verdict is Verdict.GONE or conflict == "discard"):
+    # RATIONALE: a file that is not mounted now may be wanted tomorrow. Whoever drops the bytes of changed files does not
+    # think of it, unless he names it.
+    if place.path is None and (place.verdict is Verdict.GONE or (named and conflict == "discard")):
         _remove(directory, journals)
-        return WriteBackResult(named, dropped=waiting.size + waiting.beyond)
+        return WriteBackResult(target, dropped=waiting.size + waiting.beyond)
     if place.path is None:
-        return WriteBackResult(named, problem=f"{place.why}: {_said(waiting)}")
+        return WriteBackResult(target, problem=f"{place.why}: {_said(waiting)}")
     try:
         row = _write_back_file(catalog, directory, place.path, journals, waiting, conflict, progress)
     except (OSError, BusyError, FormatError) as error:
         return WriteBackResult(place.path, problem=f"{error}: {_said(waiting)}")
-    return replace(row, moved_from=None if place.path == named else named)
+    return replace(row, moved_from=None if place.path == target else target)
 
 
 def _places(catalog: Catalog, directory: Path, journals: Sequence[Journal]) -> list[Path]:

@@ -237,6 +237,8 @@ def test_h15_bytes_of_a_file_that_cannot_be_found_wait_and_no_line_says_how_to_l
     assert row.original == file.original and "was moved or removed, or is not mounted" in row.problem
     assert "discard" not in row.problem and len(file.place.journals) == RANKS
     (row,) = write_back(file.place.catalog, conflict="discard")
+    assert "was moved or removed" in row.problem and len(file.place.journals) == RANKS
+    (row,) = write_back(file.place.catalog, only=file.original, conflict="discard")  # it is named
     assert row.dropped > 0 and write_back(file.place.catalog) == []
 
 

@@ -22,9 +22,10 @@ from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan
 from pdla.mounts import LOCAL
 from pdla.policies.planfile import write_plan
 from pdla.replicator.backends import base
+from tests import test_caches, test_critical_requests
 from tests.conftest import REPOSITORY, InProcess
 from tests.support.handmade_maps import write_map
-from tests.support.mpi import compile_preloaded
+from tests.support.mpi import Mpi, available_mpis, compile_preloaded
 from tests.support.striping_mount import StripingMount, striping_mount
 from tests.test_autopilot import CLUSTER
 from tests.test_stub import Case, mpich, programs, total
@@ -71,6 +72,36 @@ def test_h66_a_program_ends_whose_replicas_are_on_storage_of_any_kind_that_does_
         seen, reports = case.run("independent", redirected=True)
     assert seen == native
     assert total(reports, "redirected", "calls") == 0
+
+
+@pytest.mark.parametrize("policy", ["e10", "s4d"])
+def test_h66_a_program_ends_whose_caches_are_on_storage_that_does_not_answer(
+    tmp_path: Path, library: Path, mounted: StripingMount, policy: str
+) -> None:
+    """Nothing is cached; nor does an open wait for ever for what a killed program left there."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    (programs := tmp_path / "programs").mkdir()
+    case = test_caches.make_case(mpi, tmp_path, library, programs)
+    variables = case.variables(test_caches.ON_CLOSE, PDLA_E10_CACHE_PATH=str(mounted.mount / "ssd1"))
+    for number in range(2):
+        (mounted.mount / f"ssd{number}").mkdir()
+    if policy == "s4d":
+        servers = ":".join(str(mounted.mount / f"ssd{number}") for number in range(2))
+        costs = test_critical_requests.ALL
+        variables |= {"PDLA_POLICY": policy, "PDLA_SSD_COSTS": costs, "PDLA_SSD_PATH": servers}
+    case.run(variables, "write:0", "kill", fails=True)
+    native = case.original.read_bytes()
+    with silent(mounted):
+        refused = case.run(variables, "read:0", fails=True)
+    assert "the storage of the cache file does not answer" in refused.stderr
+    assert "cannot be opened" in refused.stderr and case.original.read_bytes() == native
+    assert case.run(variables, "read:0").bytes != native
+    native = case.natively("write:0", "read:0")
+    with silent(mounted):
+        seen = case.run(variables, "write:0", "read:0")
+    assert (seen.seen, seen.bytes) == (native.seen, native.bytes)
+    assert {cache["refused"] for cache in seen.caches} == {"the storage of the cache does not answer"}
 
 
 class Place:

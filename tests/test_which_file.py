@@ -207,6 +207,18 @@ def test_h70_a_file_that_cannot_be_found_keeps_no_other_from_its_bytes(place: Pl
     assert kept.path.exists() and kept.cache.read_bytes() == b"lost"
 
 
+def test_h70_bytes_are_dropped_of_the_file_that_is_named(place: Place) -> None:  # noqa: F811
+    """Of the two of one directory."""
+    files = [_made(place.directory / name) for name in ("one", "two")]
+    for number, file in enumerate(files):
+        left(place, place.noted, file, number, b"some")
+        shutil.move(file, tempfile.mkdtemp())  # far from its name
+    (row,) = write_back(place.catalog, only=files[1], conflict="discard")
+    assert (row.original, row.dropped) == (files[1], 4)
+    (row,) = write_back(place.catalog, conflict="discard")
+    assert row.original == files[0] and "is not mounted" in row.problem and row.dropped == 0
+
+
 def test_h68_a_file_whose_last_name_was_seen_to_go_is_gone(place: Place) -> None:  # noqa: F811
     target = _made(place.directory / "file")
     journal = left(place, place.noted, target, 0, b"some")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -18,6 +19,7 @@ SHOWN = 5
 
 
 @click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--changed",
     type=click.Choice(["keep", "overwrite", "discard"]),
@@ -26,8 +28,8 @@ SHOWN = 5
     help="If somebody else has changed the original: the bytes wait, replace the change, or are dropped.",
 )
 @json_option
-def sync(changed: str, as_json: bool) -> None:
-    """Write redirected writes back to their originals.
+def sync(file: Path | None, changed: str, as_json: bool) -> None:
+    """Write redirected writes back to their originals, or to FILE only.
 
     These are the bytes that pdla run --writes lease, or a killed run, left in write replicas and
     cache files. The verb prints what it could not save, and fails if bytes still wait or are lost.
@@ -35,7 +37,10 @@ def sync(changed: str, as_json: bool) -> None:
     from pdla.catalog import open_catalog
     from pdla.replicator.sync import write_back
 
-    found = write_back(open_catalog(), conflict=cast("Conflict", changed))
+    path = None if file is None else file.absolute()
+    found = write_back(open_catalog(), only=path, conflict=cast("Conflict", changed))
+    if path is not None and not found and not path.exists():
+        raise PdlaError(f"there is no file {path}, and nothing waits for one of this name")
     report(found, as_json, nothing="Nothing to write back.")
 
 

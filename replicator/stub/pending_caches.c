@@ -12,6 +12,7 @@
 #include "reservations.h"
 #include "stale_journals.h"
 #include "staleness.h"
+#include "storage.h"
 #include "writeback.h"
 
 /* The first source is the original, the others are cache files. */
@@ -64,14 +65,20 @@ static const char *find_oldest(void *context, const struct journal_header *heade
 
 static const char *open_cache(struct gathered *gathered, const struct journal_header *header)
 {
-    const int fd = reservations_reopen(header->cache, journal_cache_inode(header)), error = errno;
+    char directory[4096];
+    snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(header->cache, '/') - header->cache), header->cache);
+    errno = ETIMEDOUT;
+    const int fd = storage_responds(directory, TIMEOUT_LONG)
+        ? reservations_reopen(header->cache, journal_cache_inode(header)) : -1;
+    const int error = errno;
     if (!add_source(gathered, header->cache, fd))
         return "out of memory";
     if (fd >= 0)
         return NULL;
     if (gathered->speaks)
         print_message("%s: its newest bytes are in %s on node %.64s", gathered->path, header->cache, header->host);
-    return !journal_is_of_this_node(header) ? "they are on another node's device"
+    return error == ETIMEDOUT ? "the storage of the cache file does not answer"
+        : !journal_is_of_this_node(header) ? "they are on another node's device"
         : error == EPERM ? "the cache file, or its directory, is another user's, or others can write to it"
                          : "the cache file cannot be opened";
 }

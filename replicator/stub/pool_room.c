@@ -5,6 +5,7 @@
 
 #include "interpose.h"
 #include "reservations.h"
+#include "storage.h"
 
 enum {
     STEPS = 64,      /* RATIONALE: a reservation looks at what all nodes have, so a process makes few of them */
@@ -26,20 +27,36 @@ void pool_room_end(struct pool_room *room)
     room->directories = NULL;
 }
 
+/* Calls `each` with every directory of a list, until it returns false. Returns whether it never did. */
+static bool each_directory(const char *directories, bool (*each)(const char *, struct reserved *), struct reserved *all)
+{
+    char path[1024];
+    for (const char *at = directories, *end; at != NULL; at = *end == ':' ? end + 1 : NULL) {
+        end = at + strcspn(at, ":");
+        if ((size_t)(end - at) >= sizeof path)
+            return false;
+        memcpy(path, at, (size_t)(end - at));
+        path[end - at] = '\0';
+        if (!each(path, all))
+            return false;
+    }
+    return true;
+}
+
+static bool responds(const char *directory, struct reserved *ignored)
+{
+    (void)ignored;
+    return storage_responds(directory, TIMEOUT_SHORT);
+}
+
+bool pool_room_responds(const char *directories) { return each_directory(directories, responds, NULL); }
+
 /* The bytes of all cache files, or -1; determines the share. */
 static int64_t count(struct pool_room *room)
 {
-    char path[1024];
     struct reserved all = {0};
-    for (const char *at = room->directories, *end; at != NULL; at = *end == ':' ? end + 1 : NULL) {
-        end = at + strcspn(at, ":");
-        if ((size_t)(end - at) >= sizeof path)
-            return -1;
-        memcpy(path, at, (size_t)(end - at));
-        path[end - at] = '\0';
-        if (!reservations_count(path, &all))
-            return -1;
-    }
+    if (!each_directory(room->directories, reservations_count, &all))
+        return -1;
     room->share = room->capacity / (all.files + 1);
     room->look = clock_ns() + LOOK_NS * (1 + all.looks / NODES);
     return all.bytes;

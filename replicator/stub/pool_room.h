@@ -23,6 +23,8 @@ struct pool_room {
     bool exceeded;     /* it holds more than its share, and has to give back first */
 };
 
+/* Whether the storage of each of these directories (separated by colons) answers. */
+bool pool_room_responds(const char *directories);
 /* For an empty cache file in one of the directories. False: out of memory. */
 bool pool_room_begin(struct pool_room *, const char *directories, const char *cache, int fd, int64_t capacity);
 void pool_room_end(struct pool_room *);

@@ -426,6 +426,16 @@ int storage_examine(const struct loaded_map *map, const char *path, enum timeout
     return error;
 }
 
+bool storage_responds(const char *directory, enum timeout timeout)
+{
+    static uint64_t places[2 * PLACES];
+    static const struct loaded_map own = {.unreachable = places};
+    char path[PATH_MAX];
+    struct stat ignored;
+    return snprintf(path, sizeof path, "%s/.", directory) >= (int)sizeof path || is_local(path)
+        || storage_examine(&own, path, timeout, &ignored) != ETIMEDOUT;
+}
+
 static bool storage_answers(const struct loaded_map *map, const char *path)
 {
     struct job *job = make_job(examine_work, path, -1, 0, 0);

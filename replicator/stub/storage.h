@@ -50,6 +50,8 @@ bool storage_remote(const char *path);
 int storage_open(const struct loaded_map *, const char *path, int flags, enum timeout, struct stat *found);
 /* Like lstat() with faccessat() for reading and writing. 0 or an errno. */
 int storage_examine(const struct loaded_map *, const char *path, enum timeout, struct stat *found);
+/* Whether the storage of a directory answers, even if it only refuses. Other processes do not hear of it. */
+bool storage_responds(const char *directory, enum timeout);
 /* Moves all parts, from `offset` on, after giving the hints. 0 or an errno; after ETIMEDOUT the
  * descriptor must neither be closed nor used any more. */
 int storage_read(const struct component_file *, const struct iovec *parts, int count, int64_t offset,
