@@ -119,8 +119,10 @@ def write_back(
         if only is not None and not _concerns(directory, only):
             continue
         with locked(directory, who) as busy:
-            found += _running(directory, busy) if busy else _sync_directory(catalog, directory, only, conflict, progress)
-            if not busy:
+            if busy:
+                found += _running(directory, busy)
+            else:
+                found += _sync_directory(catalog, directory, only, conflict, progress)
                 remove_needless(directory, notes.get(directory.name, ()))
     if found:
         fold(catalog, map_path)
@@ -237,8 +239,8 @@ def _sync_file(
         return WriteBackResult(target, problem=f"its bytes wait, since {silent[0]} {no_answer()}")
     waiting = _waiting(catalog, directory, journals)
     place = look_for(telling)
-    # RATIONALE: a file that is not mounted now may be wanted tomorrow. Whoever drops the bytes of changed files does not
-    # think of it, unless he names it.
+    # RATIONALE: a file that is not mounted now may be wanted tomorrow. Whoever drops the bytes of changed files does
+    # not think of it, unless he names it.
     if place.path is None and (place.verdict is Verdict.GONE or (named and conflict == "discard")):
         _remove(directory, journals)
         return WriteBackResult(target, dropped=waiting.size + waiting.beyond)

@@ -659,8 +659,8 @@ class World:
                 file.settle()
         if code:
             code, said = self.verb("sync", "--changed", "discard")
-        lost = {line.split(":")[0] for line in said.splitlines() if line.startswith(f"{self.directory}/")} if code else ()
-        for path in sorted(lost):
+        lines = said.splitlines() if code else []
+        for path in sorted({line.split(":")[0] for line in lines if line.startswith(f"{self.directory}/")}):
             code, said = self.verb("sync", "--changed", "discard", path)
         if code:
             raise WrongError(f"pdla sync --changed discard: exit {code}: {said}")
