@@ -73,11 +73,14 @@ def test_a_rank_that_records_makes_two_files_in_a_directory_of_its_node(tmp_path
 
 @pytest.mark.thorough
 def test_a_rank_that_redirects_its_writes_opens_the_journals_of_its_node(tmp_path: Path) -> None:
-    """Here all ranks are on one node. What it asks of MPI grows by the logarithm."""
+    """Here all ranks are on one node. What it asks of MPI grows by the logarithm.
+
+    Whether it opens its directory again depends on when others come.
+    """
     found = counted("close", tmp_path)
     of_mpi = dict.fromkeys(("MPI bytes", "MPI calls", "MPI messages at most", "stat ranks"), "log n")
     assert growing(found, "most") == {**of_mpi, "open journals": "n"}
-    assert all(one.most["open journals"] <= one.ranks + 1 for one in found)
+    assert all(one.most["open journals"] <= one.ranks + 4 for one in found)
 
 
 def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node(tmp_path: Path) -> None:

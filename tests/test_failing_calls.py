@@ -214,7 +214,7 @@ def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -
         *(f"agreements {number}th" for number in range(1, 13)),
         *("opendir 1", "readdir -4", "fcntl 1", "statx 1", "rename 1", "write 1", "fsync 1", "pwrite 1", "preadv 1"),
         *("calloc 1", "calloc 3", "malloc -1", "malloc 4", "strdup 1", "strdup 3", "open -9", "open 5th", "open 8th"),
-        *("stat -1", "fstat -2", "lstat 1", "access 1"),
+        *("stat -1", "fstat -2", "lstat 1", "access 1", "busy 1th"),
     ],
 )
 @pytest.mark.thorough(8)

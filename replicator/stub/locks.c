@@ -79,6 +79,12 @@ bool lock_held(int fd, enum lock_kind kind, int64_t low, int64_t high, bool unkn
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 ? lock.l_type != F_UNLCK : unknown;
 }
 
+bool lock_shared(int fd, int64_t low, int64_t high)
+{
+    struct flock lock = lock_of(LOCK_ALONE, low, high);
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_RDLCK;
+}
+
 /* RATIONALE: a new open file description, which has none of the program's locks. */
 int lock_abandoned(int lock)
 {

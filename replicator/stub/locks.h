@@ -31,6 +31,8 @@ void moving_lock_reach(struct moving_lock *, int64_t low, int64_t high);
 void moving_lock_leave(struct moving_lock *);
 /* Whether another lock would make lock_bytes() fail; `unknown` if the file system does not answer. */
 bool lock_held(int fd, enum lock_kind, int64_t low, int64_t high, bool unknown);
+/* Whether others share these bytes. */
+bool lock_shared(int fd, int64_t low, int64_t high);
 /* lock_abandoned() opens the journals' lock file again and marks, until that descriptor is closed,
  * that an abandoned write to the replicas may still arrive; -1: not possible.
  * lock_none_abandoned(): nobody has set that mark. */

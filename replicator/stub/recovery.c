@@ -342,15 +342,13 @@ static void print_holder(const char *directory, const char *path)
                   note[0] == '\0' ? "another process" : note);
 }
 
-/* Shares the lock with those who have the file open. -1: nobody has, or the last one is closing it.
- */
+/* Shares the lock with those who have the file open. -1: nobody has, or the last one is closing it. RATIONALE: whoever
+ * had the lock alone a moment ago may have left since. That nobody has it alone does not mean that somebody writes. */
 static int lock_with_others(const char *directory, bool joins)
 {
     const int fd = open_lock(directory);
-    if (fd >= 0 && names_of(fd) > 0
-        && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
-                  : !lock_held(fd, LOCK_SHARED, WRITERS, HELPERS, true)
-                      && !lock_held(fd, LOCK_SHARED, OPENS, LOCK_ALL, true)))
+    if (fd >= 0 && names_of(fd) > 0 && lock_shared(fd, OPENS, LOCK_ALL)
+        && (!joins || (lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL))))
         return fd;
     if (fd >= 0)
         close(fd);

@@ -2,6 +2,7 @@
  * "files 12" one in twelve of its system calls on files, "readdir 1" each of this call, "readdir -4" each after the
  * fourth, "readdir 4th" only the fourth. What is chosen is random, differs between ranks, and is the same in each run.
  * "short 2" does not fail: one in two of its transfers moves only a part of the bytes.
+ * "busy 1th": a lock is refused, as if somebody had it who gives it up at once.
  * The agreements of the ranks ("agreements 12") fail in all ranks together. "clock_gettime 1th" does not fail: its
  * time of day is 20 seconds too early. */
 #define _GNU_SOURCE
@@ -174,7 +175,8 @@ int __wrap_fcntl(int fd, int command, ...)
     va_end(more);
     const bool locks = command == F_OFD_SETLK || command == F_OFD_GETLK;
     const bool unlocks = command == F_OFD_SETLK && ((struct flock *)argument)->l_type == F_UNLCK; /* always possible */
-    return locks && !unlocks && fails("files", "fcntl", ENOLCK) ? -1 : __real_fcntl(fd, command, argument);
+    const bool refused = command == F_OFD_SETLK && !unlocks && fails("busy", "busy", EAGAIN);
+    return refused || (locks && !unlocks && fails("files", "fcntl", ENOLCK)) ? -1 : __real_fcntl(fd, command, argument);
 }
 
 void *__real_mremap(void *old, size_t old_size, size_t size, int flags, ...);
