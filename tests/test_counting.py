@@ -94,6 +94,8 @@ def test_a_rank_that_caches_its_writes_opens_the_files_of_its_node(tmp_path: Pat
         assert one.most["MPI bytes"] < 2048 + piece * min(1024, pieces * one.ranks) * math.log2(one.ranks)
 
 
+ASKED = 10
+"""Looks at servers once, to find out whether they answer; where some file system waits for a server."""
 SERVERS, COUNTED = 2, 2
 """How many there are, and how often a rank counts what is reserved: before and after it reserves for both calls. It
 looks at one server once more, to name the directory of its node."""
@@ -111,7 +113,10 @@ def test_a_rank_that_caches_on_ssd_servers_looks_at_the_files_of_its_node(tmp_pa
         **of_mpi, "open journals": "n", "open cache": "n"
     }  # fmt: skip
     for one in found:
-        assert 0 < one.most["stat cache"] <= 3 * one.ranks and one.most["stat room"] == COUNTED * SERVERS + 1
+        assert (
+            0 < one.most["stat cache"] <= 3 * one.ranks
+            and 0 <= one.most["stat room"] - (COUNTED * SERVERS + 1) <= ASKED
+        )
         assert one.most["change room"] <= 12 and one.most["open room"] <= 16 + 2 * one.ranks
 
 
@@ -126,5 +131,5 @@ def test_a_rank_that_reserves_room_looks_at_each_other_node_once(tmp_path: Path)
         for file in range(3):
             (node / f"pdla-{file}.cache").touch()
     found = counting.count("s4d")
-    assert found.most["stat room"] == COUNTED * (SERVERS + nodes) + 1
+    assert 0 <= found.most["stat room"] - (COUNTED * (SERVERS + nodes) + 1) <= ASKED
     assert found.most["stat cache"] <= 3 * counting.ranks

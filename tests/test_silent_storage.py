@@ -101,7 +101,7 @@ def test_h66_a_program_ends_whose_caches_are_on_storage_that_does_not_answer(
     with silent(mounted):
         seen = case.run(variables, "write:0", "read:0")
     assert (seen.seen, seen.bytes) == (native.seen, native.bytes)
-    assert {cache["refused"] for cache in seen.caches} == {"the storage of the cache does not answer"}
+    assert "the storage of the cache does not answer" in {cache["refused"] for cache in seen.caches}
 
 
 class Place:

@@ -61,12 +61,6 @@ static struct cache_marks *marks_of(const struct cache *cache)
     return __atomic_load_n(&cache->marks, __ATOMIC_ACQUIRE);
 }
 
-bool cache_place_responds(const struct cache_hints *hints)
-{
-    return storage_responds(hints->directory, TIMEOUT_SHORT)
-        && (hints->pool == NULL || pool_room_responds(hints->pool));
-}
-
 struct cache *cache_open(struct journal *journal, const struct cache_hints *hints, int *error)
 {
     struct stat found;

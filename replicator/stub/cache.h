@@ -14,8 +14,6 @@
 
 struct cache;
 
-/* Whether the storage answers in which the file would be made, and that of the pool. */
-bool cache_place_responds(const struct cache_hints *);
 /* The cache of an open file whose journal names its cache file, which is made here. *error: an
  * errno, if the result is NULL. */
 struct cache *cache_open(struct journal *, const struct cache_hints *, int *error);

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "loadedmap.h"
+#include "pool_room.h"
 #include "reservations.h"
+#include "storage.h"
 
 enum { LONGEST = 900, LINE = 2048 };
 
@@ -130,8 +132,11 @@ uint32_t cache_guard_of(const struct opening *opening, const char *path)
     return guards ? crc32c(0, pattern, strlen(pattern)) | 1 : 0;
 }
 
-/* RATIONALE: a cache file is on one server, so that each server gets whole requests; the ranks take turns. */
-static bool directory_of(int rank, char directory[LONGEST])
+static const char silent[] = "the storage of the cache does not answer";
+
+/* Why there is no directory for the cache files of a rank: a literal. RATIONALE: a cache file is on one server, so that
+ * each server gets whole requests; the ranks take turns. */
+static const char *find_directory(int rank, char directory[LONGEST])
 {
     const char *list = getenv("PDLA_SSD_PATH");
     int servers = list != NULL && *list != '\0';
@@ -140,9 +145,13 @@ static bool directory_of(int rank, char directory[LONGEST])
     for (int skipped = 0; servers > 0 && skipped < rank % servers; skipped++)
         list = strchr(list, ':') + 1;
     char server[LONGEST];
-    return servers > 0 && list[0] == '/'
-        && snprintf(server, sizeof server, "%.*s", (int)strcspn(list, ":"), list) < LONGEST
-        && reservations_name(directory, LONGEST, server);
+    if (servers == 0 || list[0] != '/'
+        || snprintf(server, sizeof server, "%.*s", (int)strcspn(list, ":"), list) >= LONGEST)
+        return "PDLA_SSD_PATH does not name the directories of SSD servers";
+    if (!storage_responds(server, TIMEOUT_SHORT))
+        return silent;
+    return reservations_name(directory, LONGEST, server) ? NULL
+        : "PDLA_SSD_PATH does not name the directories of SSD servers";
 }
 
 /* Of S4D-Cache, iBridge and LiU. A program's own hints do not count: they are for E10, and this room is for all
@@ -155,8 +164,8 @@ static const char *ssd_hints_of(enum cache_policy policy, int rank, const char *
     if (unjudged != NULL)
         return unjudged;
     hints->pool = hints->bytes > 0 ? getenv("PDLA_SSD_PATH") : NULL;
-    return directory_of(rank, hints->directory) ? NULL
-        : "PDLA_SSD_PATH does not name the directories of SSD servers";
+    const char *why = find_directory(rank, hints->directory);
+    return why == NULL && hints->pool != NULL && !pool_room_responds(hints->pool) ? silent : why;
 }
 
 static const char *e10_hints_of(const struct opening *opening, struct cache_hints *hints)
@@ -182,7 +191,9 @@ static const char *e10_hints_of(const struct opening *opening, struct cache_hint
         return "the hint e10_cache does not enable the cache";
     if (!hint(info, "e10_cache_path", hints->directory))
         return "no hint e10_cache_path names a directory of the node's own device";
-    return hints->directory[0] == '/' ? NULL : "the hint e10_cache_path is not an absolute path";
+    if (hints->directory[0] != '/')
+        return "the hint e10_cache_path is not an absolute path";
+    return storage_responds(hints->directory, TIMEOUT_SHORT) ? NULL : silent;
 }
 
 const char *cache_hints_of(const struct opening *opening, int rank, const char *unjudged, struct cache_hints *hints)

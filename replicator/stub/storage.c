@@ -345,6 +345,14 @@ static bool has_remote;
 
 static void find_remote(void) { has_remote = any_mount(is_remote_mount, NULL, true); }
 
+/* Whether this node has a file system that waits for a server. */
+static bool any_waits(void)
+{
+    static pthread_once_t looked = PTHREAD_ONCE_INIT;
+    pthread_once(&looked, find_remote);
+    return has_remote;
+}
+
 /* RATIONALE: this runs in the memory of the thread, which waits, so it calls no library function.
  * It examines the file only if it could close the program's descriptors (Linux 5.9): otherwise the
  * program's locks would last as long as this process waits. */
@@ -363,9 +371,7 @@ static int examine_and_exit(void *path)
  * wait for its own children. */
 static void examine_in_child(char *path)
 {
-    static pthread_once_t looked = PTHREAD_ONCE_INIT;
-    pthread_once(&looked, find_remote);
-    if (!has_remote || is_local(path))
+    if (!any_waits() || is_local(path))
         return;
     _Alignas(16) char stack[STACK_BYTES / 8];
     const pid_t child = clone(examine_and_exit, stack + sizeof stack, CLONE_VM | CLONE_VFORK, path);
@@ -432,7 +438,7 @@ bool storage_responds(const char *directory, enum timeout timeout)
     static const struct loaded_map own = {.unreachable = places};
     char path[PATH_MAX];
     struct stat ignored;
-    return snprintf(path, sizeof path, "%s/.", directory) >= (int)sizeof path || is_local(path)
+    return !any_waits() || snprintf(path, sizeof path, "%s/.", directory) >= (int)sizeof path || is_local(path)
         || storage_examine(&own, path, timeout, &ignored) != ETIMEDOUT;
 }
 

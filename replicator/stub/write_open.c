@@ -172,14 +172,13 @@ static void free_writer(struct writer *writer)
     free(writer);
 }
 
-/* Notes why the cache file cannot be made. EPERM: its directory is not this user's. */
-static void refuse_cache(struct writer *writer, const struct cache_hints *hints, int error)
+/* Notes why the cache file cannot be made. `foreign`: its directory is not this user's. */
+static void refuse_cache(struct writer *writer, const struct cache_hints *hints, bool foreign)
 {
     char why[1024];
     const bool judges = policy_judges(hints->policy);
     snprintf(why, sizeof why, "%s belongs to another user, or others can write to it", hints->directory);
-    write_stats_refuse(writer->written, error == ETIMEDOUT ? "the storage of the cache does not answer"
-                       : judges && error == EPERM ? why
+    write_stats_refuse(writer->written, judges && foreign ? why
                        : judges ? "the cache file cannot be made on the SSD server"
                                 : "the cache file cannot be made in the directory e10_cache_path");
 }
@@ -194,12 +193,12 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
                                         .rank = writer->rank,
                                         .lease = writer->lease,
                                         .others_write = offer->others_write};
-    const bool responds = !offer->cached || cache_place_responds(hints);
-    int error = responds && journal_create(&writer->journal, &owner, writer->fd) == 0 ? 0 : responds ? EIO : ETIMEDOUT;
-    if (error == 0 && offer->cached)
+    int error = journal_create(&writer->journal, &owner, writer->fd);
+    const bool listed = error == 0;
+    if (listed && offer->cached)
         writer->cache = cache_open(&writer->journal, hints, &error);
     if (error != 0 && offer->cached)
-        refuse_cache(writer, hints, error);
+        refuse_cache(writer, hints, listed && error == EPERM);
     return error == 0;
 }
 
