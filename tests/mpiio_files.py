@@ -660,7 +660,7 @@ class World:
         if code:
             code, said = self.verb("sync", "--changed", "discard")
         lines = said.splitlines() if code else []
-        for path in sorted({line.split(":")[0] for line in lines if line.startswith(f"{self.directory}/")}):
+        for path in sorted({line.split(":")[0] for line in lines if line.startswith("/")}):
             code, said = self.verb("sync", "--changed", "discard", path)
         if code:
             raise WrongError(f"pdla sync --changed discard: exit {code}: {said}")
