@@ -28,7 +28,7 @@ from pdla.file_kinds import other_format
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import is_at
-from pdla.replicator.journals import bytes_waiting
+from pdla.replicator.journals import bytes_waiting, paths_in
 from pdla.replicator.write_targets import directory_identity, journals_of, target_of
 from pdla.units import format_bytes
 
@@ -256,13 +256,21 @@ class _Target(NamedTuple):
     replicas: list[Mapped]
 
 
+_NO_DIRECTORY = Identity(0, 0, 0, 0, 0)
+
+
 def _targets(catalog: Catalog, map_path: Path) -> list[_Target]:
     """The files whose writes have replicas, in the map's order."""
     targets = []
     for path, group in _written(catalog.replicas.find("valid", "dirty", purpose="write")).items():
-        with suppress(PdlaError):  # a directory that is gone has no files to write to
-            mapped = [replica.mapped for replica in group]
-            targets.append(_Target(path, directory_identity(path), journals_of(map_path, path), mapped))
+        journals = journals_of(map_path, path)
+        try:
+            directory = directory_identity(path)
+        except PdlaError:  # it is gone: nothing is written there
+            if not any(paths_in(journals)):
+                continue
+            directory = _NO_DIRECTORY  # bytes may wait for a file that was moved with it
+        targets.append(_Target(path, directory, journals, [replica.mapped for replica in group]))
     return sorted(targets, key=lambda one: (*_order(one.directory), os.fsencode(one.path.name)))
 
 

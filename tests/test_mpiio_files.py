@@ -72,6 +72,9 @@ CASES = {
     "a backup is restored": ["copy -p a bak", WAITING, "copy -p bak a", "pdla sync"],
     "a backup is restored before an open": ["copy -p a bak", WAITING, "copy -p bak a", "mpi 1 mode open:u:a close"],
     "the directory is renamed": [WAITING, "turn", "pdla sync"],
+    "a map is published after the directory is renamed": [
+        *(WAITING, "turn", "pdla rm 1", "pdla rm 2", "pdla rm 3", "mpi 1 mode open:r:a read:all close"),
+    ],
     "two files change their names": [WAITING, "rename a c", "rename b a", "rename c b", "pdla sync"],
     "the name is another file's": [WAITING, "rename a f/x", "remake a 7", "mpi 1 mode open:r:a read:all close"],
     "the number is that of many files before": [

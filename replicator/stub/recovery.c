@@ -682,7 +682,7 @@ static enum pending_state examine_directory(const struct loaded_map *map, const 
     const bool locked = *lock >= 0;
     if (locked)
         stale_journals_finish(directory);
-    enum pending_state found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory,
+    enum pending_state found = stale_journals_read(locked ? map : NULL, target, directory,
                                                    original, left);
     const bool comes_home = found == PENDING_READY && left->cached && !(in_place && locked && left->count == 0);
     if (comes_home) {

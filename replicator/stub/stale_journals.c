@@ -241,6 +241,8 @@ static enum pending_state verdict(struct judgement *judgement)
     return judgement->why == NULL ? PENDING_READY : PENDING_BLOCKED;
 }
 
+static const char absent[] = "a replica that holds them is not in the published map";
+
 /* Adds a journal's entries. NULL, or why that is not possible. */
 static const char *add_entries(const struct loaded_map *map, const struct map_target *target,
                                const struct journal_header *header, struct pending *left)
@@ -254,6 +256,8 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
     }
     if (map == NULL)
         return "no map of the replicas is published";
+    if (target == NULL)
+        return absent;
     if (count > MOST_RANGES - left->count)
         return "the journals have too many entries";
     struct range *larger = realloc(left->ranges, (left->count + count) * sizeof *larger);
@@ -269,7 +273,7 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
         while (replica < target->replica_count && map->replicas[target->first_replica + replica].id != entry.place)
             replica++;
         if (replica == target->replica_count)
-            return "a replica that holds them is not in the published map";
+            return absent;
         if (entry.start > map->replicas[target->first_replica + replica].size - length)
             return "a journal is damaged";
         larger[left->count++] = (struct range){replica, entry.start, entry.start + length};
