@@ -401,7 +401,11 @@ class World:
         self.changing(name, Path.touch, lambda image: None)
 
     def _chmod(self, name: str) -> None:
-        if self.names.find(name) and self.path(name).stat().st_uid == self.user:
+        """The same mode again cannot be told from another change."""
+        found = self.path(name).stat() if self.names.find(name) else None
+        if found is not None and found.st_uid == self.user and found.st_mode & 0o777 == 0o646:
+            self.changing(name, lambda path: path.chmod(0o646), lambda image: None)
+        elif found is not None and found.st_uid == self.user:
             self.path(name).chmod(0o646)
 
     def _copy(self, *words: str) -> None:
@@ -411,6 +415,9 @@ class World:
         source, target = self.names.find(name), self.names.find(to)
         if source is None or source is target or to in self.names.links:
             return
+        if target is not None and "-a" in flags and self.path(to).stat().st_nlink > 1:
+            self._unlink(to)  # as cp does, which keeps no link of what it replaces
+            target = None
         command = ["cp", *flags, str(self.path(self.names.resolve(name))), str(self.path(to))]
 
         def copy(_: Path) -> None:
@@ -430,6 +437,8 @@ class World:
         file = self.names.files.get(name)
         if file is None or to in self.names.links:
             return
+        if self.path(to) in file.paths:  # an old name again cannot be told from another change
+            file.change()
         self.path(name).rename(self.path(to))
         if self.names.files.get(to) is not file:
             self.names.put(to, file, self.path(to))
