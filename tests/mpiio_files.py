@@ -437,12 +437,9 @@ class World:
         file = self.names.files.get(name)
         if file is None or to in self.names.links:
             return
-        if self.path(to) in file.paths:  # an old name again cannot be told from another change
-            file.change()
         self.path(name).rename(self.path(to))
         if self.names.files.get(to) is not file:
-            self.names.put(to, file, self.path(to))
-            self.names.drop(name, self.path(name))
+            self.names.move(name, self.path(name), to, self.path(to))
 
     def _link(self, name: str, to: str) -> None:
         file = self.names.files.get(name)
@@ -553,7 +550,8 @@ class World:
         named = {
             path for file in self.names.living for path in file.paths if any(f"{path}:" in one for one in problems)
         }
-        for path in named - self.names.doubtful:
+        doubtful = {path.parent.with_name(here) / path.name for path in self.names.doubtful for here in ("d", "e", "f")}
+        for path in named - doubtful:
             if not any(file.changed for file in self.names.living if path in file.paths):
                 raise WrongError(f"pdla sync refuses a file that nobody has changed: {said}")
         for file in self.names.living:
@@ -603,8 +601,7 @@ class World:
         elif program == "truncate":
             file.image.truncate(int(words[1]))
         elif program == "mv":
-            self.names.put(to, file, self.path(to))
-            self.names.drop(names[0], self.path(names[0]))
+            self.names.move(names[0], self.path(names[0]), to, self.path(to))
         elif program == "rm":
             self.names.drop(names[0], self.path(names[0]))
         elif program == "ln":

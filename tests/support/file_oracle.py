@@ -101,6 +101,8 @@ class File:
 
     def change(self) -> None:
         """By another process, which has not done it yet."""
+        if self.changed:
+            self.kept.clear()  # it may have come home since the first change, and this one is on top of it
         if not self.waiting or self.changed:
             return
         self.changed = True
@@ -181,9 +183,24 @@ class Names:
         file = self.files.pop(name, None)
         if file is not None and file.waiting:
             self.doubtful.add(path)
-            if file not in self.files.values():
+            if file in self.files.values():
+                file.change()  # as many names as before cannot be told from another change
+            else:
                 self.doubtful |= file.paths
                 self.gone |= file.paths
+
+    def move(self, name: str, path: Path, to: str, new: Path) -> None:
+        """A file gets another name in place of one.
+
+        An old one, or one of several, cannot be told from another change.
+        """
+        file = self.files[name]
+        if new in file.paths or sum(one is file for one in self.files.values()) > 1:
+            file.change()
+        self.put(to, file, new)
+        del self.files[name]
+        if file.waiting:
+            self.doubtful.add(path)
 
     def settle(self) -> None:
         """Nothing waits for anything."""
