@@ -223,8 +223,7 @@ class Place:
             if how:
                 self.reads(how, ranks)
         elif kind == "link":
-            os.link(self.original, self.directory / "link")
-            (self.directory / "link").unlink()
+            os.link(self.original, Path(tempfile.mkdtemp(dir=self.directory)) / "link")
         elif kind == "replace":
             self.replace()
 
