@@ -156,10 +156,11 @@ def test_the_oracle_excuses_a_refusal_only_by_a_change_or_a_name_that_passed_on(
     names, file, path = Names(), waiting_file(), Path("/d/a")
     names.put("a", file, path)
     assert not names.may_refuse(file, path)
-    names.put("b", file, Path("/d/b"))
-    names.drop("a", path)
+    names.move("a", path, "b", Path("/d/b"))
     assert names.may_refuse(None, path) and not names.may_refuse(file, Path("/d/b")) and not names.gone
-    file.change()
+    names.put("c", file, Path("/d/c"))
+    assert not names.may_refuse(file, Path("/d/b"))
+    names.drop("c", Path("/d/c"))  # one name again, as before
     assert names.may_refuse(file, Path("/d/b"))
     names.drop("b", Path("/d/b"))
-    assert names.gone == {path, Path("/d/b")}
+    assert names.gone == {path, Path("/d/b"), Path("/d/c")}
