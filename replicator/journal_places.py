@@ -12,10 +12,7 @@ from pathlib import Path
 from pdla.config import INODES, JOURNALS
 from pdla.errors import FormatError
 from pdla.replicator.journals import LOCK, locked, paths_in, read_journal
-from pdla.replicator.write_targets import directories_in
-
-CACHE = "cache-"
-"""Begins the names of directories that are made for the journals of caches. The others belong to write replicas."""
+from pdla.replicator.write_targets import CACHE, directories_in
 
 
 def forget(directory: Path, inode: int) -> None:

@@ -24,14 +24,14 @@ from pdla.replicator.cache_sync import InCaches
 from pdla.replicator.file_identity import Which, compare, identify
 from pdla.replicator.identity import identity_of, leased
 from pdla.replicator.intent import NAME as INTENT
-from pdla.replicator.intent import HeldIntent, Intent, read_intent
+from pdla.replicator.intent import HeldIntent, read_intent
 from pdla.replicator.journal_places import forget, notes_of, remove_needless
 from pdla.replicator.journals import UNFINISHED, Journal, locked, nodes_in, paths_in, read_journal, set_home
 from pdla.replicator.lost_files import Verdict, look_for
 from pdla.replicator.mapfile import fold
 from pdla.replicator.replica_sync import InReplicas
 from pdla.replicator.reservations import remove_cache
-from pdla.replicator.write_targets import directories_in, journals_of, replicas_of, target_of
+from pdla.replicator.write_targets import cache_journals_of, directories_in, journals_of, replicas_of, target_of
 
 Conflict = Literal["keep", "overwrite", "discard"]
 """What happens to bytes whose original somebody else has changed: they wait, replace the change, or are dropped."""
@@ -116,7 +116,7 @@ def write_back(
     found = []
     notes = notes_of(map_path.parent / config.JOURNALS)
     for directory in directories_in(map_path):
-        if only is not None and not _concerns(directory, only):
+        if only is not None and not _concerns(directory, only, map_path, notes.get(directory.name, ())):
             continue
         with locked(directory, who) as busy:
             if busy:
@@ -146,9 +146,16 @@ def _read(directory: Path) -> tuple[list[Journal], list[str]]:
     return journals, problems
 
 
-def _concerns(directory: Path, path: Path) -> bool:
-    """Whether journals are of the file at ``path``."""
-    return any(_is_meant(one, path) for one in _read(directory)[0])
+def _concerns(directory: Path, path: Path, map_path: Path, notes: Iterable[Path]) -> bool:
+    """Whether journals are of the file at ``path``; those that cannot be read are if an open of it would find them."""
+    journals, problems = _read(directory)
+    if any(_is_meant(one, path) for one in journals):
+        return True
+    inodes = {note.parent.name for note in notes}
+    return bool(problems) and (
+        directory in (journals_of(map_path, path), cache_journals_of(map_path, path))
+        or (path.exists() and str(path.stat().st_ino) in inodes)
+    )
 
 
 def _is_meant(journal: Journal, path: Path) -> bool:
@@ -174,16 +181,8 @@ def _sync_directory(
 ) -> list[WriteBackResult]:
     _end_removal(directory)
     journals, problems = _read(directory)
-    telling = [journal for journal in journals if _tells(journal)]
     if problems:
-        waiting = _waiting(catalog, directory, journals)
-        named = (telling or journals)[0].target if journals else directory
-        if conflict != "discard":
-            return [WriteBackResult(named, problem=f"{'; '.join(problems)}: {_said(waiting)}")]
-        _remove(directory, journals)
-        for path in paths_in(directory):
-            path.unlink(missing_ok=True)
-        return [WriteBackResult(named, dropped=waiting.size + waiting.beyond)]
+        return [_sync_unread(catalog, directory, journals, problems, only, conflict)]
     found = []
     for group in _by_file(journals, _inode_of_intent(directory)):
         if only is not None and not any(_is_meant(journal, only) for journal in group):
@@ -197,6 +196,29 @@ def _sync_directory(
     if not journals:
         _remove(directory, [])
     return found
+
+
+def _sync_unread(
+    catalog: Catalog,
+    directory: Path,
+    journals: Sequence[Journal],
+    problems: Sequence[str],
+    only: Path | None,
+    conflict: Conflict,
+) -> WriteBackResult:
+    """Nothing is written while a journal cannot be read: its bytes may be newer than those of any other."""
+    unread = set(paths_in(directory)) - {journal.path for journal in journals}
+    mine = [journal for journal in journals if only is None or _is_meant(journal, only)]
+    waiting = _waiting(catalog, directory, mine)
+    named = next((one.target for one in (*filter(_tells, mine), *mine)), only or directory)
+    if conflict != "discard":
+        return WriteBackResult(named, problem=f"{'; '.join(problems)}: {_said(waiting)}")
+    _remove(directory, mine)
+    for path in unread:
+        path.unlink(missing_ok=True)
+    if not paths_in(directory):
+        _remove(directory, [])
+    return WriteBackResult(named, dropped=waiting.size + waiting.beyond)
 
 
 def _tells(journal: Journal) -> bool:
@@ -296,7 +318,7 @@ def _write_back_file(
         stack.enter_context(leased(catalog, target, path))
         changed = ""
         if conflict != "overwrite":
-            changed = _changed(journals, read_intent(directory), identity, path, _attributes(target))
+            changed = _changed(journals, directory, identity, path, _attributes(target))
         if changed and conflict == "discard":
             _remove(directory, journals)
             return WriteBackResult(path, dropped=waiting.size + waiting.beyond)
@@ -399,11 +421,15 @@ def _attributes(descriptor: int) -> tuple[int, ...]:
 
 
 def _changed(
-    journals: Sequence[Journal], intent: Intent | None, now: Identity, path: Path, attributes: tuple[int, ...]
+    journals: Sequence[Journal], directory: Path, now: Identity, path: Path, attributes: tuple[int, ...]
 ) -> str:
-    """What somebody else did to the original since the program left it; empty if nothing."""
+    """What somebody else did, or may have done, to the original since the program left it; empty if nothing."""
     if any(journal.overtaken for journal in journals):
         return "it may have newer bytes, from a run whose write-back failed"
+    try:
+        intent = read_intent(directory)
+    except FormatError as error:
+        return str(error)
     # A process that was killed while it wrote to the original could not note how it left the file.
     busy = [journal.stamp_ns for journal in journals if journal.busy]
     as_left = any(_is_left(one.left, now, _explains(one, path, attributes)) for one in journals if not one.busy)

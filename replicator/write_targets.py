@@ -18,6 +18,8 @@ from pdla.model import Identity
 if TYPE_CHECKING:
     from pdla.catalog import Replica
 
+CACHE = "cache-"
+"""Begins the names of directories that are made for the journals of caches. The others belong to write replicas."""
 MOST_PIECES = 10_000_000
 _WINDOW_PIECES = 1_000_000
 
@@ -48,6 +50,14 @@ def directory_identity(path: Path) -> Identity:
 def journals_of(map_path: Path, path: Path) -> Path:
     """The directory of the journals of writes to the file at ``path``: next to the map, the same for every map."""
     return map_path.parent.absolute() / JOURNALS / _name_of(path)
+
+
+def cache_journals_of(map_path: Path, path: Path) -> Path:
+    """The same where the writes go to cache files: the name is that of replicator/stub/recovery.c, by FNV-1a."""
+    digest = 0x6C62272E07BB014262B821756295C58D
+    for byte in os.fsencode(path):
+        digest = (digest ^ byte) * (1 << 88 | 0x13B) % (1 << 128)
+    return map_path.parent.absolute() / JOURNALS / f"{CACHE}{digest:032x}"
 
 
 def _name_of(path: Path) -> str:

@@ -407,6 +407,17 @@ def test_discarded_bytes_leave_nothing_behind(place: Place) -> None:
     assert place.is_clean()
 
 
+def test_bytes_wait_where_the_intent_is_damaged_and_can_be_dropped(place: Place) -> None:
+    """The original may be half old and half new."""
+    write_at_random(place, 1)
+    (place.noted / intent.NAME).write_bytes(bytes(intent.RECORD.itemsize))
+    row = place.sync()
+    assert "intent is not the record" in row.problem and "bytes wait in cache files" in row.problem
+    assert place.original.read_bytes() == bytes(SIZE)
+    assert place.sync(conflict="discard").dropped > 0
+    assert place.is_clean()
+
+
 def test_nothing_is_written_back_while_a_program_has_the_file_open(place: Place) -> None:
     wanted = write_at_random(place, 1)
     with locked(place.noted, "another"):

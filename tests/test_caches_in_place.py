@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pdla.replicator.journals import read_journal
+from pdla.replicator.write_targets import cache_journals_of
 from tests.support.handmade_journals import CacheJournal
 from tests.support.mpi import Mpi, available_mpis, unavailable
 from tests.test_caches import ON_CLOSE, Case, Ran, make_case
@@ -165,6 +166,12 @@ def test_what_cannot_be_read_where_it_is(case: Case, damage: str) -> None:
             journal.write(b"\xff" * 4)
     ran = consume(case, "size", fails=True)
     assert all("open failed" in seen for seen in ran.seen) and "run pdla sync" in ran.stderr
+
+
+def test_journals_are_where_the_verbs_look_for_those_of_a_path(case: Case) -> None:
+    kill_writer(case, "e10", *WRITES)
+    noted = cache_journals_of(case.directory / "home/replicas.map", case.original)
+    assert case.journals and {journal.parents[1] for journal in case.journals} == {noted}
 
 
 def test_a_rank_that_cannot_open_the_cache_files(case: Case) -> None:

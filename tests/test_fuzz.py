@@ -62,7 +62,9 @@ def build(name: str, program: Path) -> Path:
 def fuzz(name: str, directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a harness from the corpus in ``directory``; what it finds is left there, too."""
     program = build(name, directory / f"fuzz-{name}")
-    command = [program, "-max_len=5000", f"-artifact_prefix={directory}/{name}-", *options, directory / name]
+    # The memory that libFuzzer measures includes that of the process which started it, at its highest.
+    memory = ["-rss_limit_mb=0", "-malloc_limit_mb=2048"]
+    command = [program, "-max_len=5000", *memory, f"-artifact_prefix={directory}/{name}-", *options, directory / name]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

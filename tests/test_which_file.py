@@ -26,9 +26,10 @@ from pdla.replicator.file_identity import (
     put_identity,
 )
 from pdla.replicator.file_identity import RECORD as IDENTITY
-from pdla.replicator.journals import locked, read_journal
+from pdla.replicator.journals import locked, paths_in, read_journal
 from pdla.replicator.lost_files import Verdict, look_for
 from pdla.replicator.sync import write_back
+from pdla.replicator.write_targets import cache_journals_of, journals_of
 from tests.support.handmade_journals import CacheJournal
 from tests.support.mpi import GCC, REPOSITORY, unavailable
 from tests.support.small_file_systems import clone_of, two_file_systems
@@ -217,6 +218,46 @@ def test_h70_bytes_are_dropped_of_the_file_that_is_named(place: Place) -> None: 
     assert (row.original, row.dropped) == (files[1], 4)
     (row,) = write_back(place.catalog, conflict="discard")
     assert row.original == files[0] and "is not mounted" in row.problem and row.dropped == 0
+
+
+def _damage(path: Path) -> None:
+    path.write_bytes(b"PDLAJNL4" + bytes(5000))
+
+
+def test_h70_bytes_of_another_file_stay_when_a_journal_of_the_named_file_is_damaged(place: Place) -> None:  # noqa: F811
+    """What is damaged is of the file whose name the directory has, for all that is known."""
+    named, other = place.original, _made(place.directory / "other")
+    kept = left(place, place.noted, other, 0, b"rest")
+    left(place, place.noted, named, 1, b"some")
+    _damage(left(place, place.noted, named, 2, b"more").path)
+    (row,) = write_back(place.catalog, only=named)
+    assert "is a damaged journal" in row.problem and row.problem.endswith(": 4 bytes wait in cache files")
+    (row,) = write_back(place.catalog, only=named, conflict="discard")
+    assert (row.original, row.dropped) == (named, 4)
+    assert paths_in(place.noted) == [kept.path]
+    (row,) = write_back(place.catalog)
+    assert (row.original, row.bytes, other.read_bytes()) == (other, 4, b"rest")
+    assert not place.noted.exists()
+
+
+@pytest.mark.parametrize("found_by", ["name", "name of a cache", "inode"])
+def test_h47_a_file_of_which_nothing_but_a_damaged_journal_is_left_can_be_named(place: Place, found_by: str) -> None:  # noqa: F811
+    target, root = place.original, place.noted.parent
+    directory = {
+        "name": journals_of(root.parent / "replicas.map", target),
+        "name of a cache": cache_journals_of(root.parent / "replicas.map", target),
+        "inode": place.noted,
+    }[found_by]
+    _damage(left(place, directory, target, 0, b"some").path)
+    if found_by == "inode":
+        note = root / "inodes" / str(target.stat().st_ino) / directory.name
+        note.parent.mkdir(parents=True)
+        note.touch()
+    (row,) = write_back(place.catalog, only=target)
+    assert row.original == target and "is a damaged journal" in row.problem
+    assert write_back(place.catalog, only=place.directory / "other") == []
+    (row,) = write_back(place.catalog, only=target, conflict="discard")
+    assert (row.original, row.problem, paths_in(directory)) == (target, "", [])
 
 
 def test_h68_a_file_whose_last_name_was_seen_to_go_is_gone(place: Place) -> None:  # noqa: F811

@@ -44,6 +44,7 @@ def clone_of(place: Path) -> Iterator[Path]:
     """
     image, copy = (place.with_name(f"{name}.img") for name in (place.name, "clone"))
     subprocess.run(["sync", "--file-system", place], check=True)
+    copy.unlink(missing_ok=True)  # the loop device of an earlier one may still be there, with what that one had
     shutil.copyfile(image, copy)
     with _mounted(copy, place.with_name("clone")) as clone:
         yield clone
