@@ -48,7 +48,7 @@ test coverage: export PYTHONDONTWRITEBYTECODE =
 # gcc counts the lines that run, of all processes and threads. The files that proofs of freshness and redirected writes rest on.
 COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
 SAFETY := freshness staleness journal intent locks stale_journals recovery writeback writer write_open replica_choice crc32c \
-          originals
+          originals file_identity deletion older_journals
 # Those of caches, and of leases that are read where they are.
 CACHED := cache cache_hints cache_marks homeward node_home node_peers mover deferred_close pending_caches \
           leased_open leased_read leased_walk ranges partial_pages transfer exchange cache_gain \
