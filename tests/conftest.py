@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
@@ -223,19 +222,8 @@ def no_segments_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of the preload library of the sources here. One of the processes that share the tests makes them."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    directory, made = shared / "objects", shared / "objects.made"
-    with made.open("a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.seek(0)
-        if names := lock.read().split():
-            return [directory / name for name in names]
-        objects = compile_library(directory)
-        lock.write(" ".join(path.name for path in objects))
-        return objects
+    """Of the preload library of the sources here."""
+    return compile_library(tmp_path_factory.mktemp("objects"))
 
 
 @pytest.fixture(scope="session")

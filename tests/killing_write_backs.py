@@ -29,6 +29,7 @@ from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator import daemon
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
 
 ROWS, PIECE, STRIDE, START, SIZE = 20, 96, 288, 200, 6200
@@ -62,7 +63,7 @@ def interrupter(directory: Path) -> Path:
     """Compile tests/programs/interrupted.c; return the library."""
     library = directory / "interrupted.so"
     source = REPOSITORY / "tests/programs/interrupted.c"
-    subprocess.run(["gcc", "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
+    compiled(["gcc", "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-o", library, source, "-ldl"])
     return library
 
 

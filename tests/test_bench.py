@@ -43,6 +43,7 @@ from benchmarks.table import Found, limit_of
 from benchmarks.throttled import obstacle
 from pdla.collectors import workloads
 from pdla.traces.trace import Trace
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, available_mpis, unavailable
 from tests.support.recorded_programs import Recorder
 
@@ -53,11 +54,11 @@ BENCH = [sys.executable, "-m", "benchmarks.bench"]
 mpich_only = pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
 
 
-def compiled(recorder: Recorder, name: str) -> Path:
+def workload_program(recorder: Recorder, name: str) -> Path:
     sources = [str(SOURCES / f"{one}.c") for one in (name, "workload")]
     program = recorder.directory / name
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    subprocess.run([recorder.mpi.mpicc, *flags, *sources, "-o", str(program)], check=True)
+    compiled([recorder.mpi.mpicc, *flags, *sources, "-o", program])
     return program
 
 
@@ -110,7 +111,7 @@ def test_programs_access_what_the_generators_say(recorder: Recorder, name: str, 
     file = recorder.directory / "file"
     file.touch()
     fill(file, 1 << 20)
-    trace = recorder.trace(4, compiled(recorder, name), *options.split(), "--testFile", file)
+    trace = recorder.trace(4, workload_program(recorder, name), *options.split(), "--testFile", file)
     assert merged(extents(trace, "read")) == merged(extents(generated, "read") or extents(generated, "write"))
 
 
@@ -119,7 +120,7 @@ def test_the_random_order_of_ior_is_known(recorder: Recorder) -> None:
     file = recorder.directory / "file"
     file.touch()
     fill(file, 512 * KIB)
-    trace = recorder.trace(4, compiled(recorder, "ior"), "-b", "128k", "-t", "8k", "-z", "--testFile", file)
+    trace = recorder.trace(4, workload_program(recorder, "ior"), "-b", "128k", "-t", "8k", "-z", "--testFile", file)
     accesses = trace.accesses()
     for rank in range(4):
         offsets = accesses["offset"][accesses["rank"] == rank].to_numpy()
@@ -142,7 +143,7 @@ def test_a_wrong_byte_fails_the_run(recorder: Recorder) -> None:
     file = recorder.directory / "file"
     file.touch()
     fill(file, 64 * KIB)
-    command = recorder.mpi.command(2, compiled(recorder, "ior"), "-t", "8k", "-s", "4", "--testFile", file)
+    command = recorder.mpi.command(2, workload_program(recorder, "ior"), "-t", "8k", "-s", "4", "--testFile", file)
     assert json.loads(recorder.mpi.run(command))["wrong"] == 0
     with file.open("r+b") as opened:
         opened.seek(40_001)
@@ -159,7 +160,7 @@ def test_what_is_written_is_read_again(recorder: Recorder) -> None:
     file.touch()
     fill(file, 64 * KIB)
     options = ["-t", "8k", "-s", "2", "--numTasks", "4", "--setTimeStampSignature", "3", "--testFile", str(file)]
-    program = compiled(recorder, "ior")
+    program = workload_program(recorder, "ior")
     recorder.mpi.run(recorder.mpi.command(2, program, *options, "--writeFile"))
     assert json.loads(recorder.mpi.run(recorder.mpi.command(2, program, *options)))["wrong"] == 0
 
@@ -171,7 +172,7 @@ def test_checkpoints_have_every_byte_and_a_computation_before_each_close(recorde
         fill(recorder.directory / f"file.{number}", 64 * KIB)
     options = ["-t", "8k", "-s", "4", "--writeFile", "--collective", "--useFileView", "--files", "2"]
     options += ["--pause", "20", "--work", "1", "--setTimeStampSignature", "3", "--testFile"]
-    program = compiled(recorder, "ior")
+    program = workload_program(recorder, "ior")
     said = recorder.mpi.run(recorder.mpi.command(2, program, *options, recorder.directory / "file"))
     result = json.loads(said.splitlines()[0])
     assert [bytes_of(recorder.directory / f"file.{i}", 64 * KIB, 3) for i in range(2)] == [64 * KIB] * 2

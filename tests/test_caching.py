@@ -8,34 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpi import GCC, REPOSITORY
+from tests.support.compilers import GCC, compiled
+from tests.support.mpi import REPOSITORY
 
 POLICIES = ["s4d", "ibridge", "liu", "e10", "whims", "parts"]
 LIMITS = [1000, 5000, 10_000, 15_000, 20_000, 25_000, 30_000, 40_000, 80_000]
 
 
-def compiled(name: str, directory: Path, *options: str) -> Path:
+def program_of(name: str, directory: Path, *options: str) -> Path:
     """A program of tests/programs and the core, with the address and undefined behaviour sanitizers."""
     room = REPOSITORY / "pdla/caching"
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    sources = [REPOSITORY / f"tests/programs/{name}.c", *room.glob("*.c")]
-    subprocess.run([*GCC, *flags, *options, f"-I{room}", "-o", directory / name, *sources], check=True)
+    sources = [REPOSITORY / f"tests/programs/{name}.c", *sorted(room.glob("*.c"))]
+    compiled([*GCC, *flags, *options, f"-I{room}", "-o", directory / name, *sources])
     return directory / name
 
 
 @pytest.fixture(scope="module")
 def decisions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled("decisions", tmp_path_factory.mktemp("decisions"))
+    return program_of("decisions", tmp_path_factory.mktemp("decisions"))
 
 
 @pytest.fixture(scope="module")
 def many_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled("decisions", tmp_path_factory.mktemp("many_copies"), "-DSCALE=20")
+    return program_of("decisions", tmp_path_factory.mktemp("many_copies"), "-DSCALE=20")
 
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled("trees", tmp_path_factory.mktemp("trees"))
+    return program_of("trees", tmp_path_factory.mktemp("trees"))
 
 
 def run(program: Path, *words: object) -> str:

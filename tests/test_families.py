@@ -11,6 +11,7 @@ import pytest
 
 from tests.columns import SIDE, Columns
 from tests.mpiio import Runner, by_program, make
+from tests.support.compilers import compiled
 from tests.support.mpi import Mpi, other_mpis
 from tests.support.recorded_programs import PROGRAMS
 
@@ -51,8 +52,8 @@ def test_h55_a_program_of_an_unknown_mpi_runs_without_pdla_and_one_line_says_so(
     wanted: str, rank: str, library: Path, tmp_path: Path
 ) -> None:
     mpi, program = tmp_path / "libexample.so", tmp_path / "program"
-    subprocess.run(["gcc", "-shared", "-fPIC", PROGRAMS / "unknown_mpi.c", "-o", mpi], check=True)
-    subprocess.run(["gcc", PROGRAMS / "other_mpi.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    compiled(["gcc", "-shared", "-fPIC", PROGRAMS / "unknown_mpi.c", "-o", mpi])
+    compiled(["gcc", PROGRAMS / "other_mpi.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program])
     (tmp_path / "data").write_text("abcdefghijklmnop")
     (tmp_path / "wanted").mkdir()
     variables = {"LD_PRELOAD": str(library), wanted: str(tmp_path / "wanted"), **({"PMI_RANK": rank} if rank else {})}

@@ -22,6 +22,7 @@ from pdla.replicator import builder
 from pdla.replicator.mapfile import publish
 from tests.fuzz.corpus import write_corpora
 from tests.fuzz.verbs import TARGETS, Program, Setting, fuzz_verbs
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, unavailable
 from tests.test_sync import favourable
 
@@ -55,7 +56,7 @@ def build(name: str, program: Path) -> Path:
     flags += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
     includes = [f"-I{include}" for include in INCLUDES]
     sources = [REPOSITORY / f"tests/fuzz/{name}.c", *SOURCES[name]]
-    subprocess.run(["clang", *flags, *includes, "-o", program, *sources, "-lpthread"], check=True)
+    compiled(["clang", *flags, *includes, "-o", program, *sources, "-lpthread"])
     return program
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from tests.conftest import Pdla
 from tests.mpiio import Job, Program, Runner
+from tests.support.compilers import compiled
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import REPOSITORY, Mpi
 from tests.test_stub import Case, case, mpich, programs, total
@@ -337,7 +338,7 @@ def test_h39_reads_beyond_two_gibibytes_by_calls_of_large_counts(mpi: Mpi, libra
 def test_h41_another_preloaded_tool_sees_what_it_saw(mpich: Case) -> None:
     tool = mpich.directory / "tool.so"
     sources = [f"-I{REPOSITORY / 'pdla/interpose'}", str(REPOSITORY / "tests/programs/tool.c")]
-    subprocess.run(["gcc", "-shared", "-fPIC", *sources, "-o", str(tool), "-ldl"], check=True)
+    compiled(["gcc", "-shared", "-fPIC", *sources, "-o", str(tool), "-ldl"])
     mpich.publish(mpich.columns())
     for both in (f"{tool}:{mpich.library}", f"{mpich.library}:{tool}"):
         beside = replace(mpich, library=Path(both))

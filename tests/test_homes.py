@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Launching, Pdla
-from tests.support.mpi import GCC, REPOSITORY, unavailable
+from tests.support.compilers import GCC, compiled
+from tests.support.mpi import REPOSITORY, unavailable
 from tests.test_leases import Leased, file  # noqa: F401
 from tests.test_sync import programs  # noqa: F401
 
@@ -41,7 +42,7 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [rooms[0] / "home.c", rooms[1] / "published_map.c"]
     flags = ["-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", *(f"-I{room}" for room in rooms)]
     flags += ["-Wl,--defsym,map_current=0"]  # no map is loaded
-    subprocess.run([*GCC, *flags, *sources, "-o", made, "-lpthread"], check=True)
+    compiled([*GCC, *flags, *sources, "-o", made, "-lpthread"])
     return made
 
 

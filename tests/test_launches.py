@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.compilers import GCC, compiled
 from tests.support.documentation_pages import DOCS
-from tests.support.mpi import GCC, REPOSITORY, Mpi
+from tests.support.mpi import REPOSITORY, Mpi
 from tests.test_pid_namespaces import alone  # noqa: F401
 
 PMI = {"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9"}
@@ -26,7 +27,7 @@ PMIX = {"PMIX_NAMESPACE": "prterun-n1-812@1", "PMIX_RANK": "3"}
 def unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program, room = tmp_path_factory.mktemp("launch") / "launch_unit", REPOSITORY / "pdla/interpose"
     sources = [REPOSITORY / "tests/programs/launch_unit.c", room / "launch.c"]
-    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{room}", "-o", program, *sources], check=True)
+    compiled([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{room}", "-o", program, *sources])
     return program
 
 

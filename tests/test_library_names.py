@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.columns import Columns
+from tests.support.compilers import compiled
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.recorded_programs import PROGRAMS
 
@@ -48,7 +49,7 @@ class Renamed:
         self.variables = {"MPI_VERSION_TEXT": text}
         directory.mkdir()
         self.version = directory / "libversion_text.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", PROGRAMS / "version_text.c", "-o", self.version], check=True)
+        compiled(["gcc", "-shared", "-fPIC", PROGRAMS / "version_text.c", "-o", self.version])
 
     def relink(self, program: Path) -> None:
         """Let a program need this library and its text in place of the MPI library that it was linked with."""

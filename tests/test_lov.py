@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -16,6 +15,7 @@ from pdla.errors import PdlaError
 from pdla.replicator.backends import lfs
 from pdla.replicator.backends.lov import V1, V3, Striping, decode
 from pdla.replicator.backends.lov_components import END, UNWRITTEN, Component, components, encode_components
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY
 
 MIB = 1 << 20
@@ -208,7 +208,7 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes],
     folder = tmp_path_factory.mktemp("in_c")
     stub = REPOSITORY / "replicator/stub"
     sources = [stub / "striping.c", stub / "originals.c", REPOSITORY / "tests/programs/recorded_xattrs.c"]
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", *sources, "-o", folder / "striping.so"], check=True)
+    compiled(["gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", *sources, "-o", folder / "striping.so"])
     library = ctypes.CDLL(str(folder / "striping.so"))
     library.striping_of.restype = ctypes.c_char_p
     library.striping_of.argtypes = (ctypes.c_char_p, *[ctypes.c_int64] * 2, ctypes.c_void_p)

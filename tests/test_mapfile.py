@@ -20,8 +20,8 @@ from pdla.model import Layout, Loop, Signature
 from pdla.replicator import mapfile
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import publish, read_map, read_state
+from tests.support.compilers import GCC, compiled
 from tests.support.handmade_maps import renew
-from tests.support.mpi import GCC
 
 STATE_HEADER_SIZE = 32
 
@@ -275,7 +275,7 @@ def test_the_c_library_finds_the_same_places(tmp_path: Path, catalog: Catalog, p
         tests / "programs" / "stub_unit.c",
         *(stub / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness", "originals")),
     ]
-    subprocess.run([*GCC, "-std=gnu11", "-o", tmp_path / "unit", *sources, "-lpthread"], check=True)
+    compiled([*GCC, "-std=gnu11", "-o", tmp_path / "unit", *sources, "-lpthread"])
 
     def ask(question: str, lines: list[str]) -> list[str]:
         command = [tmp_path / "unit", question, path]

@@ -27,6 +27,7 @@ from pdla.replicator.backends.lustre import Lustre
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.backends.originals import OriginalStriping, dealt, home_of
 from pdla.replicator.backends.pvfs2 import Mount, Placement
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY
 from tests.support.striping_mount import StripingMount, striping_mount
 
@@ -177,7 +178,7 @@ def built(name: str, directory: Path) -> ctypes.CDLL:
     """A file of replicator/stub as a library of its own."""
     library = directory / f"{name}.so"
     sources = [REPOSITORY / f"replicator/stub/{one}.c" for one in dict.fromkeys((name, "originals"))]
-    subprocess.run(["gcc", "-shared", "-fPIC", *sources, "-o", library], check=True)
+    compiled(["gcc", "-shared", "-fPIC", *sources, "-o", library])
     return ctypes.CDLL(str(library))
 
 

@@ -16,7 +16,8 @@ from pdla.catalog import open_catalog
 from pdla.own_files import open_cache, open_directory
 from pdla.replicator.reservations import remove_cache, remove_unused_nodes
 from pdla.replicator.sync import write_back
-from tests.support.mpi import GCC, REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.compilers import GCC, compiled
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
 from tests.test_caches import IMMEDIATE, ON_CLOSE, Case, make_case
 from tests.test_critical_requests import ALL, costs
 
@@ -74,7 +75,7 @@ Opener = Callable[[Path, int], str]
 def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     made = tmp_path_factory.mktemp("own_files") / "own_files.so"
     source = REPOSITORY / "replicator/stub/own_files.c"
-    subprocess.run([*GCC, "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made], check=True)
+    compiled([*GCC, "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made])
     return ctypes.CDLL(str(made), use_errno=True)
 
 

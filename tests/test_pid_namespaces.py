@@ -19,7 +19,8 @@ from pdla.processes import process_table
 from pdla.replicator import intent
 from pdla.replicator.journals import paths_in, read_journal
 from tests import test_caches
-from tests.support.mpi import GCC, REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.compilers import GCC, compiled
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
 from tests.test_critical_requests import FAR, costs, logs
 from tests.test_writes import PIECE, ROWS, Case, make_case, programs, total  # noqa: F401
 
@@ -54,7 +55,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ("journal", "file_identity", "intent", "crc32c", "locks", "node_directory", "own_files")
     sources += [STUB / f"{name}.c" for name in names]
     includes = [f"-I{STUB}", f"-I{REPOSITORY / 'pdla/interpose'}"]
-    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", *includes, "-o", program, *sources], check=True)
+    compiled([*GCC, "-std=gnu11", "-Wall", "-Wextra", *includes, "-o", program, *sources])
     return program
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import test_stub, test_writes
+from tests.support.compilers import compiled
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library, unavailable
 
@@ -42,8 +42,7 @@ class Sanitized:
     def compile(self, source: str) -> Path:
         program = self.directory / source.removesuffix(".c")
         command = [self.mpi.mpicc, "-O1", "-g", "-pthread", *self.flags, PROGRAMS / source, "-o", program]
-        subprocess.run(command, check=True, env={**os.environ, "MPICH_CC": "clang"})
-        return program
+        return compiled(command, {**os.environ, "MPICH_CC": "clang"})
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.compilers import GCC, compiled
 from tests.support.handmade_maps import Replica, write_map
-from tests.support.mpi import GCC, Mpi, available_mpis
+from tests.support.mpi import Mpi, available_mpis
 
 ROOT = Path(__file__).parents[1]
 ASIDE = "the original is in memory and quicker"
@@ -29,7 +30,7 @@ Simulate = Callable[..., list[tuple[int, int]]]
 def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
     """For each phase: the calls by the original, and the ns of all."""
     program = tmp_path_factory.mktemp("quicker") / "quicker_way"
-    subprocess.run([*GCC, *FLAGS, "-o", program, ROOT / "tests/programs/quicker_way.c"], check=True)
+    compiled([*GCC, *FLAGS, "-o", program, ROOT / "tests/programs/quicker_way.c"])
 
     def run(*phases: Phase, wait: int = 4) -> list[tuple[int, int]]:
         lines = "".join(f"{calls} {replica} {original} {memory:d}\n" for calls, replica, original, memory in phases)

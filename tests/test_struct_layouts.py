@@ -15,6 +15,7 @@ import pytest
 from pdla.collectors import rawlog, windows
 from pdla.replicator import file_identity, intent, journals, mapfile
 from pdla.simulator import caching, core
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY
 
 STRUCTS: Mapping[str, Mapping[str, Any]] = {
@@ -113,7 +114,7 @@ def printed(header: str, directory: Path) -> list[str]:
     source.write_text(
         f'#include <stddef.h>\n#include <stdio.h>\n#include "{Path(header).name}"\nint main(void) {{\n{body}\n}}\n'
     )
-    subprocess.run(["gcc", "-std=gnu11", f"-I{(REPOSITORY / header).parent}", "-o", program, source], check=True)
+    compiled(["gcc", "-std=gnu11", f"-I{(REPOSITORY / header).parent}", "-o", program, source])
     return subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
 
 

@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 
 from pdla.replicator.mapfile import FILE, REPLICA
+from tests.support.compilers import GCC, compiled
 from tests.support.handmade_maps import Replica, read_places, renew, write_map, write_places
-from tests.support.mpi import GCC, Mpi, available_mpis, compile_preloaded, unavailable
+from tests.support.mpi import Mpi, available_mpis, compile_preloaded, unavailable
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "replicator" / "stub"
@@ -38,14 +39,14 @@ def unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(STUB / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness", "originals")),
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*GCC, *flags, "-o", program, *sources, "-lpthread"], check=True)
+    compiled([*GCC, *flags, "-o", program, *sources, "-lpthread"])
     return program
 
 
 def test_checksums_are_those_of_crc32c_with_the_instruction_of_the_processor_and_without(tmp_path: Path) -> None:
     program = tmp_path / "checksums"
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*GCC, *flags, "-o", program, ROOT / "tests/programs/checksums.c", "-lpthread"], check=True)
+    compiled([*GCC, *flags, "-o", program, ROOT / "tests/programs/checksums.c", "-lpthread"])
     assert subprocess.run([program], check=True, capture_output=True, text=True).stdout == "e3069283 e3069283\n"
 
 

@@ -34,9 +34,10 @@ from pdla.replicator.verify import gc, remove
 from pdla.replicator.waiting_writes import waiting_writes
 from pdla.replicator.write_targets import journals_of
 from tests.conftest import Launching
+from tests.support.compilers import GCC, compiled
 from tests.support.counted_disk import Disk
 from tests.support.handmade_journals import Image
-from tests.support.mpi import GCC, REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
 
 RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 KILLS = int(os.environ.get("PDLA_TEST_KILLS", "3"))
@@ -513,7 +514,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources += [stub / f"{name}.c" for name in ("file_identity", "intent", "locks", "node_directory", "own_files")]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     includes = [f"-I{stub}", f"-I{REPOSITORY / 'pdla/interpose'}"]
-    subprocess.run([*GCC, *flags, *includes, "-o", program, *sources], check=True)
+    compiled([*GCC, *flags, *includes, "-o", program, *sources])
     return program
 
 

@@ -30,8 +30,9 @@ from pdla.replicator.journals import locked, paths_in, read_journal
 from pdla.replicator.lost_files import Verdict, look_for
 from pdla.replicator.sync import write_back
 from pdla.replicator.write_targets import cache_journals_of, journals_of
+from tests.support.compilers import GCC, compiled
 from tests.support.handmade_journals import CacheJournal
-from tests.support.mpi import GCC, REPOSITORY, unavailable
+from tests.support.mpi import REPOSITORY, unavailable
 from tests.support.small_file_systems import clone_of, two_file_systems
 from tests.test_cache_verbs import Place, place  # noqa: F401
 
@@ -62,7 +63,7 @@ class Pair:
 def in_c(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("which") / "which_file"
     sources = [REPOSITORY / "tests/programs/which_file.c", STUB / "file_identity.c", STUB / "crc32c.c"]
-    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources], check=True)
+    compiled([*GCC, "-std=gnu11", "-Wall", "-Wextra", f"-I{STUB}", "-o", program, *sources])
     return program
 
 

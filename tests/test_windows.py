@@ -15,6 +15,7 @@ import pytest
 from pdla.collectors.rawlog import HEADER, read_raw
 from pdla.collectors.windows import PAIR, RECORD, WINDOW_SIZE, Windows, convert, scale, unsteady
 from pdla.errors import FormatError
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY
 from tests.support.recorded_programs import Recorder
 from tests.test_rawlog import BOOT, NOON, READ_AT, file_entry, side, write_process
@@ -74,7 +75,7 @@ class Writer:
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("encoder") / "stream.so"
     shim = REPOSITORY / "collectors/shim"
-    subprocess.run(["gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", path, shim / "stream.c"], check=True)
+    compiled(["gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", path, shim / "stream.c"])
     return ctypes.CDLL(str(path))
 
 

@@ -26,10 +26,10 @@ import pytest
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import paths_in, read_journal
 from tests.killing_write_backs import interrupter
+from tests.support.compilers import GCC, compiled
 from tests.support.counted_disk import Disk
 from tests.support.handmade_maps import Replica, write_map, write_places
 from tests.support.mpi import (
-    GCC,
     REPOSITORY,
     Mpi,
     available_mpis,
@@ -327,7 +327,7 @@ def test_h02_a_lock_moves_on_with_the_writes_and_waits_once_at_most(tmp_path: Pa
     """Somebody holds a lock far behind the first writes, and does not let go."""
     program, file, mib = tmp_path / "locks_unit", tmp_path / "file", 1 << 20
     sources = [REPOSITORY / "tests/programs/locks_unit.c", REPOSITORY / "replicator/stub/locks.c"]
-    subprocess.run([*GCC, "-std=gnu11", "-Wall", "-Wextra", "-o", program, *sources], check=True)
+    compiled([*GCC, "-std=gnu11", "-Wall", "-Wextra", "-o", program, *sources])
     file.write_bytes(b"")
     writes = [(10, 100), (200, 300), (8 * mib, 8 * mib + 1), (13 * mib, 18 * mib), (19 * mib + 5, 19 * mib + 6)]
     with file.open("rb+") as other:
@@ -654,7 +654,7 @@ def test_h61_a_signal_handler_may_end_the_program_at_any_step(mpich: Case, mode:
 def test_h60_a_message_sends_the_program_no_signal(tmp_path: Path, signal: str) -> None:
     """Nobody reads it, or its file may not become longer. A signal that was pending before still comes."""
     library = tmp_path / "messages.so"
-    subprocess.run([*GCC, "-shared", "-fPIC", REPOSITORY / "pdla/interpose/messages.c", "-o", library], check=True)
+    compiled([*GCC, "-shared", "-fPIC", REPOSITORY / "pdla/interpose/messages.c", "-o", library])
     program = f"""
 import ctypes, os, resource, signal
 say = ctypes.CDLL({str(library)!r}).message_write

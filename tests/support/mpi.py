@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.compilers import GCC, REPOSITORY, compiled
+
 WAITING = REPOSITORY / "tests/programs/waiting.c"
 SHM = Path("/dev/shm")
 # All ranks are on one node. To look for networks libfabric reads all of /proc/kallsyms, in each rank, for a second.
@@ -28,10 +29,6 @@ OPENMPI = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
-
-# `make coverage` has the lines counted that ran, by all processes and threads.
-COVERAGE = os.environ.get("PDLA_TEST_COVERAGE", "").split()
-GCC = ["gcc", *COVERAGE]
 
 # MPICH's collectives on a node spin in memory they share, for turns of 10 ms each where ranks outnumber cores. At its
 # start each rank looks for networks, and patches the calls that map memory, while it yields thousands of times.
@@ -88,7 +85,7 @@ class Mpi:
 
     def run_compiler(self, compiler: str, *words: str | Path) -> None:
         """Run one of the compilers of this MPI; it must succeed."""
-        subprocess.run([compiler, *self.flags, *words], env={**os.environ, **self.env}, check=True)
+        compiled([compiler, *self.flags, *words], {**os.environ, **self.env})
 
     def command(self, ranks: int, *words: str | Path) -> list[str]:
         """The command that runs ``ranks`` processes of ``words``."""
@@ -133,19 +130,18 @@ def build_library(path: Path, *more: str, compiler: str = "gcc") -> Path:
 def build_tools(path: Path, *tools: Path, flags: Sequence[str] = (), compiler: str = "gcc") -> Path:
     """Likewise a library of interposition and these tools on it, each a directory or one source."""
     sources, command = _compilation(tools, compiler)
-    subprocess.run([*command, *LINKED, *flags, "-o", path, *sources, *LIBRARIES], check=True)
+    compiled([*command, *LINKED, *flags, "-o", path, *sources, *LIBRARIES])
     return path
 
 
 def compile_library(directory: Path) -> list[Path]:
-    """Compile the sources of libpdla.so to objects in a new directory, on all processors; return the objects."""
+    """Compile the sources of libpdla.so to objects in a directory, on all processors; return the objects."""
     sources, command = _compilation(TOOLS)
     objects = [directory / f"{source.stem}.o" for source in sources]
 
     def compile_one(source: Path, made: Path) -> None:
-        subprocess.run([*command, "-c", source, "-o", made], check=True)
+        compiled([*command, "-c", source, "-o", made])
 
-    directory.mkdir()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_one, sources, objects))
     return objects
@@ -154,7 +150,7 @@ def compile_library(directory: Path) -> list[Path]:
 def link_library(path: Path, objects: Sequence[Path], *more: str) -> Path:
     """Make libpdla.so from its objects, further sources and flags; return it."""
     _, command = _compilation(TOOLS)
-    subprocess.run([*command, *LINKED, "-o", path, *objects, *more, *LIBRARIES], check=True)
+    compiled([*command, *LINKED, "-o", path, *objects, *more, *LIBRARIES])
     return path
 
 
@@ -162,14 +158,14 @@ def compile_preloaded(name: str, directory: Path) -> Path:
     """Compile tests/programs/``name``.c to a library that is preloaded in tests; return it."""
     made = directory / f"{name}.so"
     source = REPOSITORY / f"tests/programs/{name}.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made, "-ldl"], check=True)
+    compiled(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made, "-ldl"])
     return made
 
 
 def _compilation(tools: Sequence[Path], compiler: str = "gcc") -> tuple[list[Path], list[str]]:
     """The sources of interposition and of tools, and the command that compiles them."""
     rooms = [REPOSITORY / "pdla/interpose", *tools]
-    sources = [source for room in rooms for source in (room.glob("*.c") if room.is_dir() else [room])]
+    sources = [source for room in rooms for source in (sorted(room.glob("*.c")) if room.is_dir() else [room])]
     includes = [f"-I{room}" for room in rooms if room.is_dir()]
     return sources, [*(GCC if compiler == "gcc" else [compiler]), *COMPILED, *includes]
 
@@ -178,7 +174,7 @@ def build_posix_library(path: Path) -> Path:
     """Likewise libpdla-posix.so."""
     shim, wrappers = REPOSITORY / "collectors/shim", REPOSITORY / "collectors/posix"
     includes = [f"-I{shim}", f"-I{wrappers}"]
-    subprocess.run([*GCC, *COMPILED, *includes, "-o", path, *wrappers.glob("*.c"), "-shared", "-ldl"], check=True)
+    compiled([*GCC, *COMPILED, *includes, "-o", path, *sorted(wrappers.glob("*.c")), "-shared", "-ldl"])
     return path
 
 
@@ -186,7 +182,7 @@ def build_coherence_library(path: Path) -> Path:
     """Likewise libpdla-coherence.so."""
     stub, wrappers = REPOSITORY / "replicator/stub", REPOSITORY / "collectors/posix"
     source, includes = REPOSITORY / "replicator/posix_coherence/wrappers.c", [f"-I{stub}", f"-I{wrappers}"]
-    subprocess.run([*GCC, *COMPILED, *includes, "-o", path, source, "-shared", "-ldl"], check=True)
+    compiled([*GCC, *COMPILED, *includes, "-o", path, source, "-shared", "-ldl"])
     return path
 
 

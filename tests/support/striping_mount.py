@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pdla.replicator.backends.base import NewComponent
+from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, unavailable
 
 SOURCES = REPOSITORY / "tests/programs/striping_fs"
@@ -122,7 +123,7 @@ def build(folder: Path) -> Path:
         unavailable("striping_fs needs libfuse's headers (libfuse3-dev)")
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
     program = folder / "striping_fs"
-    subprocess.run(["gcc", *flags, *sorted(SOURCES.glob("*.c")), "-o", program, *found.stdout.split()], check=True)
+    compiled(["gcc", *flags, *sorted(SOURCES.glob("*.c")), "-o", program, *found.stdout.split()])
     return program
 
 
