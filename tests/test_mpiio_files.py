@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,24 +19,29 @@ pytestmark = pytest.mark.timeout(400)  # seconds; but tens of programs share the
 
 
 @pytest.fixture(scope="module")
-def tools(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+def outside() -> Iterator[Path]:
+    """A directory that another user can go through. Each pytest that starts closes those of all others."""
+    with tempfile.TemporaryDirectory(prefix="pdla-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def tools(library: Path, outside: Path) -> Iterator[Tools]:
     (mpi,) = available_mpis()[0].values
     before = os.umask(0)
-    with Tools.prepared(mpi, tmp_path_factory.mktemp("tools"), library) as tools:
+    (outside / "tools").mkdir()
+    with Tools.prepared(mpi, outside / "tools", library) as tools:
         yield tools
     os.umask(before)
 
 
 @pytest.fixture
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scratch(outside: Path) -> Iterator[Path]:
     """Where another user can go."""
-    place = tmp_path_factory.mktemp("programs")
-    above = tmp_path_factory.getbasetemp()
-    while above.owner() == place.owner() and above.stat().st_mode & 0o077 == 0:
-        above.chmod(0o711)
-        above = above.parent
-    place.chmod(0o711)
-    return place
+    with tempfile.TemporaryDirectory(dir=outside) as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
 
 
 SEEDS = range(300, 306)
