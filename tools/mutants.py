@@ -3,10 +3,11 @@
     python -m tools.mutants [--number N] [--seed SEED] [--only TEXT]
 
 ``tests/mutants.toml`` lists the mutants: a function, a pattern that occurs in it once, its
-replacement, the harm that the replacement does, and the tests that must fail. The function may be
-in any source: a mutant moves with it. The tests are first run without any mutant. ``--number``
-takes so many mutants at random, ``--only`` those whose function, pattern or harm contains a text.
-The program fails if a mutant survives, does not compile, or no longer has its place.
+replacement, the harm that the replacement does, and the tests that must fail, by their modules. The
+function may be in any source, a module in any folder below ``tests``: a mutant moves with them. The
+tests are first run without any mutant. ``--number`` takes so many mutants at random, ``--only``
+those whose function, pattern or harm contains a text. The program fails if a mutant survives, does
+not compile, or no longer has its place.
 """
 
 from __future__ import annotations
@@ -82,6 +83,21 @@ class Mutant:
         path, at = found[0]
         return path, texts[path][:at] + self.replacement + texts[path][at + len(self.pattern) :]
 
+    def tests_in(self, tree: Path) -> list[str]:
+        """The tests as pytest names them. A module is in any folder below tests; its name says which one is meant.
+
+        Raises:
+            UnusableError: there is no module of a name, or several.
+        """
+        named = []
+        for test in self.tests:
+            module, _, name = test.partition("::")
+            found = [path.relative_to(tree) for path in (tree / "tests").rglob(f"{module}.py")]
+            if len(found) != 1:
+                raise UnusableError(f"{self}: {module}.py is {len(found)} times below tests")
+            named.append(f"{found[0]}::{name}")
+        return named
+
 
 def _places(pattern: str, text: str, start: int, end: int) -> Iterator[int]:
     while (start := text.find(pattern, start, end)) >= 0:
@@ -124,10 +140,9 @@ class Copy:
 
     def run(self, tests: Sequence[str], *options: str) -> tuple[int, str]:
         """pytest's exit code and output."""
-        names = [f"tests/{module}.py::{name}" for module, _, name in (test.partition("::") for test in tests)]
         command = [sys.executable, "-m", "pytest", "-x", *LIMITS, "-p", "no:cacheprovider", *options]
         with tempfile.TemporaryFile("w+") as said:
-            code = self._run([*command, *names], said)
+            code = self._run([*command, *tests], said)
             said.seek(0)
             return code, said.read()
 
@@ -139,7 +154,7 @@ class Copy:
         try:
             if file.suffix in (".c", ".h") and not self.make_libraries():
                 return "does not compile"
-            code, said = self.run(mutant.tests)
+            code, said = self.run(mutant.tests_in(self.tree))
         finally:
             file.write_text(sound)
         return {PASSED: "survives", FAILED: ""}.get(code, f"ends the tests with {code}:\n{said}")
@@ -168,7 +183,7 @@ def ensure_pass(copy: Copy, mutants: Sequence[Mutant]) -> None:
     Raises:
         UnusableError: they do not, or some were skipped.
     """
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    tests = sorted({test for mutant in mutants for test in mutant.tests_in(copy.tree)})
     code, said = copy.run(tests, "-rs", "-n", str(COPIES))
     if code != PASSED or re.search(r"\d+ skipped", said):
         raise UnusableError(f"the tests do not all pass without a mutant:\n{said}")
@@ -213,6 +228,7 @@ def main() -> int:
         texts = read_sources(REPOSITORY)
         for mutant in everything:
             mutant.applied(texts)
+            mutant.tests_in(REPOSITORY)
         chosen = [one for one in everything if wanted.only in f"{one}\n{one.pattern}"]
         if wanted.number is not None:
             print(f"{wanted.number} of {len(chosen)} mutants, SEED={wanted.seed}", flush=True)

@@ -1,5 +1,5 @@
 /* Calls of no bytes, of too many and of very many, by one rank:
- *   edges FILE         reads and writes 100 bytes, in the order of tests/test_programs.py
+ *   edges FILE         reads and writes 100 bytes, in the order of tests/collectors/test_programs.py
  *   edges FILE huge    reads 3 GiB from byte 5 on, in two ways
  *   edges FILE blocks  writes 8 bytes near the end of a view of a million blocks
  *   edges FILE absurd  writes 10 bytes and asks for bytes that no file has */

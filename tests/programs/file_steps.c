@@ -1,6 +1,6 @@
-/* file_steps OUT STEP...: all ranks make the steps, one after another; tests/mpiio_files.py chooses them. A file has
- * pieces of PIECE bytes, which the ranks share out. OUT.<rank> gets a line for each step that has ended, with its error
- * class, and OUT.<rank>.<step> the bytes that a step has read.
+/* file_steps OUT STEP...: all ranks make the steps, one after another; tests/searches/mpiio_files.py chooses them. A
+ * file has pieces of PIECE bytes, which the ranks share out. OUT.<rank> gets a line for each step that has ended, with
+ * its error class, and OUT.<rank>.<step> the bytes that a step has read.
  *
  *   open:MODE:PATH                       r: for reading; u: for reading and writing, it is made if there is none
  *   write:FIRST:COUNT:VERSION:HOW        pieces; all: in a collective call; each: in independent ones of a piece

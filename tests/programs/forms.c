@@ -1,5 +1,5 @@
 /* Every form of data access except those by the shared pointer (others.c). Two ranks access the
- * file through a view of 2 ints in 4, in the order of tests/test_shim.py. The ints that call number
+ * file through a view of 2 ints in 4, in the order of tests/collectors/test_shim.py. The ints that call number
  * k writes are 1000 * k, 1000 * k + 1, ... Usage: forms FILE [large] */
 #include <mpi.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Runs the MPI-IO programs of a text, which tests/mpiio.py describes: interpreter TEXT DIRECTORY
+/* Runs the MPI-IO programs of a text, which tests/searches/mpiio.py describes: interpreter TEXT DIRECTORY
  * OUT.
  *
  * Program N works in DIRECTORY/N. For each call OUT.<rank> gets a line with all that a program can

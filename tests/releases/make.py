@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _make(directory: Path, target: Path) -> None:
-    from tests.killing_builds import Place
+    from tests.searches.killing_builds import Place
 
     os.environ["PDLA_HOME"] = str(directory / "home")
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}

@@ -18,7 +18,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.compilers import REPOSITORY
+
 DOCS = REPOSITORY / "docs"
 GLOSSARY = DOCS / "glossary.md"
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -1,4 +1,4 @@
-"""The whole loop on a cluster of nodes: what tests/test_node_cluster.py and tests/killing_nodes.py run."""
+"""The whole loop on a cluster of nodes: what tests/cli/test_node_cluster.py and tests/searches/killing_nodes.py run."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The core that decides while programs run."""

@@ -1,0 +1,1 @@
+"""The verbs, and all steps on real programs."""

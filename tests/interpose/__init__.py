@@ -1,0 +1,1 @@
+"""MPI libraries and launchers, whatever is preloaded."""

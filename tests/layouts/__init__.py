@@ -1,0 +1,1 @@
+"""Clusters, costs and layouts."""

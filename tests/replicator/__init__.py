@@ -1,0 +1,1 @@
+"""Replicas: built, verified, published, written back."""

@@ -1,0 +1,1 @@
+"""Storage with components of replicas."""
