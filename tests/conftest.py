@@ -1,26 +1,20 @@
-"""Shared by the tests: the command line with its own PDLA_HOME, and every MPI that is installed."""
+"""Fixtures of all tests: the command line with its own PDLA_HOME, every MPI that is installed, private servers."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from pdla.cli import main
-from pdla.cli.signals import STOPPING
-from pdla.replicator import throttling
+from tests.support.browser import browser
 from tests.support.ceph_cluster import ceph
+from tests.support.command_line import Launching
 from tests.support.counted_disk import disk
 from tests.support.mpi import (
     Mpi,
@@ -30,6 +24,7 @@ from tests.support.mpi import (
     link_library,
     other_mpis,
     remove_segments,
+    unavailable,
 )
 from tests.support.namespace_nodes import nodes
 from tests.support.orangefs_servers import orangefs_servers
@@ -45,7 +40,8 @@ settings.load_profile("pdla")
 # Tests count what replicas serve. The originals are in memory, and where these are quicker is a matter of chance.
 os.environ.setdefault("PDLA_STEP_ASIDE", "0")
 
-__all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server", "slurm"]  # fixtures
+# Fixtures.
+__all__ = ["browser", "ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server", "slurm"]
 
 SLOWEST = (
     *("test_failing_calls", "test_critical_reads", "test_autopilot", "test_mpiio", "test_leases", "test_stub"),
@@ -65,9 +61,6 @@ SLOWEST = (
     *("test_bindings", "test_bench", "test_programs", "test_report", "test_sanitizers", "test_builder", "test_demo"),
 )
 """These modules begin first, the slowest first, so that at the end no process waits for another that has a long one."""
-
-REPOSITORY = Path(__file__).parent.parent
-PDLA = str(Path(sys.executable).parent / "pdla")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -91,70 +84,6 @@ def _left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
             if seen[name] > (mark.args[0] if mark.args else 0):
                 left.add(item)
     return left
-
-
-class Pdla:
-    """The command line with its own PDLA_HOME and working directory."""
-
-    timeout = 110.0  # seconds, of a test's 120
-    command: Sequence[str] = (PDLA,)
-
-    def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:
-        self.directory = directory
-        self.home = directory / "home"
-        self.environment = {**os.environ, **variables, "PDLA_HOME": str(self.home)}
-        for name in ("LD_PRELOAD", "PDLA_TRACE", "PDLA_MAP", "PDLA_REPORT", "PDLA_CATALOG"):
-            self.environment.pop(name, None)
-
-    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run ``pdla WORDS`` and expect an exit ``code``."""
-        command = [*self.command, *map(str, words)]
-        done = subprocess.run(
-            command,
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=self.timeout,
-            check=False,
-        )
-        assert done.returncode == code, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
-
-    def json(self, *words: str | Path, code: int = 0) -> dict[str, Any]:
-        """Run ``pdla WORDS``, which name ``--json`` themselves, and parse the last line."""
-        answer = json.loads(self.run(*words, code=code).stdout.splitlines()[-1])
-        assert isinstance(answer, dict)
-        return answer
-
-
-class InProcess(Pdla):
-    """The command line, with all verbs in this process."""
-
-    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        out, err = io.StringIO(), io.StringIO()
-        handlers = {number: signal.getsignal(number) for number in STOPPING}
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.chdir(self.directory)
-            patch.setattr(sys, "argv", ["pdla", *map(str, words)])
-            patch.setenv("PDLA_HOME", str(self.home))
-            patch.delenv("PDLA_CATALOG", raising=False)
-            # The lowest priority would be that of all later tests in this process: on a busy machine they time out.
-            patch.setattr(throttling, "give_way", lambda: None)
-            with pytest.raises(SystemExit) as stopped:
-                main()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        assert (stopped.value.code or 0) == code, out.getvalue() + err.getvalue()
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-
-class Launching(InProcess):
-    """Likewise, except the verbs that run programs: Python cannot catch their output."""
-
-    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        return Pdla.run(self, *words, code=code) if words[0] in ("run", "trace") else super().run(*words, code=code)
 
 
 @pytest.fixture
@@ -210,6 +139,19 @@ def every_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
 def other_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
     """Those alone."""
     yield request.param
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[str]:
+    """Words before a command that make it process 2 of a PID namespace, whose process 1 waits for it."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", '"$@"; exit $?', "sh"]
+    try:
+        done = subprocess.run([*words, "sh", "-c", "echo $$"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        unavailable("there is no unshare")
+    if done.stdout != "2\n":
+        unavailable(f"there are no PID namespaces: {done.stderr.strip()}")
+    return words
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import shutil
@@ -12,101 +11,29 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from sqlalchemy import Engine, event
 
 from pdla.autopilot import spool
 from pdla.autopilot.chains import chains
 from pdla.autopilot.drifts import drifts, expected
-from pdla.autopilot.judging import Judge
 from pdla.autopilot.learner import Learner
-from pdla.autopilot.names import application_name, this_user
+from pdla.autopilot.names import application_name
 from pdla.catalog import LearnedRun, RunFacts, open_catalog
 from pdla.errors import ConfigError
 from pdla.layouts.budget import Budget
 from pdla.layouts.config import DEFAULT_FILE, load_budget
 from pdla.model import Loop, Signature
 from pdla.replicator.throttling import Gate
-from tests.conftest import REPOSITORY, Launching, Pdla
-from tests.support.mpi import Mpi, available_mpis, launching_pdla
-
-SHAPE = (16, 256, 1024)
-FILE_BYTES = 4 * math.prod(SHAPE)
-
-# On disks that seek as much as these, every replica is worth it.
-CLUSTER = """
-[home]
-pool = "hdd"
-servers = 4
-strip = "64K"
-[clients]
-processes_per_node = 16
-connect_seconds = 1e-4
-network_seconds_per_byte = 8e-10
-collective_buffer = "256K"
-[pools.hdd]
-kind = "hdd"
-startup = [[0, 0.0], ["4K", 0.02]]
-read_seconds_per_byte = 1e-7
-write_seconds_per_byte = 1e-7
-where = ["home/pools/hdd0"]
-[pools.ssd]
-kind = "ssd"
-startup = [[0, 1e-5]]
-read_seconds_per_byte = 5e-10
-write_seconds_per_byte = 5e-10
-where = ["home/pools/ssd0", "home/pools/ssd1"]
-"""
-
-
-class Runs:
-    """A program that reads an array slab by slab, in a directory with a cluster.toml in its PDLA_HOME."""
-
-    def __init__(self, mpi: Mpi, directory: Path, shape: tuple[int, int, int] = SHAPE) -> None:
-        self.mpi, self.shape = mpi, shape
-        self.pdla = Launching(directory, launching_pdla(mpi).env)
-        self.data = directory / "array.dat"
-        self.data.write_bytes(np.random.default_rng(3).bytes(4 * math.prod(shape)))
-        self.pdla.home.mkdir()
-        (self.pdla.home / "cluster.toml").write_text(CLUSTER.replace("home/", f"{self.pdla.home}/"))
-
-    def learn(self, *options: str, ranks: int = 4, code: int = 0, words: tuple[str, ...] = ()) -> Any:
-        program = [self.mpi.python, str(REPOSITORY / "examples" / "slabs.py"), str(self.data), *map(str, self.shape)]
-        command = [*self.mpi.mpiexec, "-n", str(ranks), *(words or program)]
-        return self.pdla.run("run", "--learn", *options, "--", *command, code=code)
-
-    def retires_after(self, *those: RunFacts, application: int = 1) -> None:
-        """Learn from two runs of an application of which these are the facts; PDLA_HOME is that of the runs."""
-        with closing(open_catalog()) as catalog:
-            for number, facts in enumerate(those):
-                assert Judge(catalog, this_user()).failures() == []
-                catalog.autopilot.learn(application, f"run.{number}", datetime.now(UTC), facts, this_user(), [])
-            Learner(catalog).retire()
-        kind, why = self.decisions()[-1]
-        assert (kind, "it did not pay in the last two runs that used it" in why) == ("retired", True)
-
-    def was_slow(self) -> None:
-        """The runs until now took 100 s. Else two slow ones on a busy machine would have the replicas retired."""
-        with closing(sqlite3.connect(self.pdla.home / "catalog.db")) as database, database:
-            database.execute("UPDATE autopilot_runs SET facts = json_set(facts, '$.seconds', 100.0)")
-
-    def decisions(self) -> list[tuple[str, str]]:
-        return [(one["kind"], one["why"]) for one in self.pdla.json("log", "--json")["decisions"]]
-
-    def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.decisions()]
-
-    def history(self) -> list[dict[str, Any]]:
-        runs = self.pdla.json("history", "1", "--json")["runs"]
-        assert isinstance(runs, list)
-        return runs
+from tests.support.command_line import Pdla
+from tests.support.compilers import REPOSITORY
+from tests.support.learning_runs import FILE_BYTES, SHAPE, Runs, locked_by_a_daemon
+from tests.support.mpi import Mpi, available_mpis
 
 
 @pytest.fixture
@@ -391,15 +318,6 @@ def test_a_user_who_waits_does_not_wait_for_the_machine_to_be_idle(
     background.join(20)
     assert not background.is_alive()
     assert mpich_runs.kinds() == ["learned", "planned", "built"]
-
-
-@contextmanager
-def locked_by_a_daemon(directory: Path) -> Iterator[None]:
-    """As while a daemon runs that learns."""
-    directory.mkdir()
-    with (directory / "daemon").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        yield
 
 
 def test_a_run_whose_end_cannot_be_noted_has_the_exit_code_of_the_program(pdla: Pdla) -> None:

@@ -19,8 +19,10 @@ from pdla.autopilot import spool
 from pdla.autopilot.names import this_user
 from pdla.catalog import Decision, RunFacts, open_catalog
 from pdla.errors import PdlaError
-from tests.autopilot.test_autopilot import CLUSTER, FILE_BYTES, SHAPE, Runs, locked_by_a_daemon
-from tests.conftest import REPOSITORY, Pdla
+from tests.support.clusters import SEEKING_DISKS
+from tests.support.command_line import Pdla
+from tests.support.compilers import REPOSITORY
+from tests.support.learning_runs import FILE_BYTES, SHAPE, Runs, locked_by_a_daemon
 from tests.support.mpi import available_mpis, unavailable
 from tests.support.postgresql_server import new_database
 
@@ -110,7 +112,7 @@ def test_two_users_of_a_machine_have_own_applications_and_replicas(
         (pools / name).mkdir(parents=True)
         (pools / name).chmod(0o1777)
     data.write_bytes(bytes(FILE_BYTES))
-    cluster.write_text(CLUSTER.replace("home/pools", str(pools)))
+    cluster.write_text(SEEKING_DISKS.replace("home/pools", str(pools)))
     mpi = available_mpis()[0].values[0]
     one, other = users = [User(public / name, uid) for name, uid in (("one", 1234), ("other", 1235))]
     if catalog == "shared":

@@ -14,29 +14,11 @@ from pdla.autopilot import spool
 from pdla.autopilot.judging import Judge
 from pdla.autopilot.names import this_user
 from pdla.catalog import RunFacts, open_catalog
-from tests.autopilot.test_autopilot import Runs
+from tests.support.learning_runs import Runs
 from tests.support.mpi import available_mpis
+from tests.support.strided_writer import PIECE, PIECES, RANKS, STRIDED, expected
 
-RANKS, PIECES, PIECE = 4, 32, 4096
 SIZE = RANKS * PIECES * PIECE
-
-# Every rank writes a piece of each row; the bytes differ from run to run. It exits with the code; if `early` is 1, each
-# rank reads what its neighbour has written, after a barrier only.
-STRIDED = """
-import sys
-from mpi4py import MPI
-path, seed, code, early = sys.argv[1], *map(int, sys.argv[2:])
-world = MPI.COMM_WORLD
-file = MPI.File.Open(world, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
-for row in range(32):
-    file.Write_at(4096 * (row * world.size + world.rank), bytes([seed + world.rank + row]) * 4096)
-world.Barrier()
-if early:
-    file.Read_at(4096 * ((world.rank + 1) % world.size), bytearray(4096))
-file.Close()
-MPI.Finalize()
-sys.exit(code)
-"""
 
 # Each of twice as many ranks writes the half of a piece of each row, all of them in one collective call.
 HALVES = """
@@ -49,11 +31,6 @@ file.Set_view(2048 * world.rank, MPI.BYTE, view)
 file.Write_all(bytes([world.rank]) * 65536)
 file.Close()
 """
-
-
-def expected(seed: int) -> bytes:
-    """What the program writes."""
-    return b"".join(bytes([seed + rank + row]) * PIECE for row in range(PIECES) for rank in range(RANKS))
 
 
 class Writing(Runs):

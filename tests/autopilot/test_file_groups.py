@@ -33,7 +33,8 @@ from pdla.simulator.workload import from_trace
 from pdla.steps import plan
 from pdla.traces.trace import Trace
 from pdla.units import KiB, MiB
-from tests.autopilot.test_policy_choice import Application, described
+from tests.support.clusters import described
+from tests.support.learning_runs import Application
 
 OWNER = "me"
 SECONDS = st.floats(0.1, 100.0)

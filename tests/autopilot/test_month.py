@@ -17,7 +17,7 @@ from pdla.autopilot.months import Month
 from pdla.autopilot.names import this_user
 from pdla.catalog import Catalog, Decision, Drift, RunFacts, open_catalog
 from pdla.report.month import sentences, write_month
-from tests.conftest import Launching
+from tests.support.command_line import Launching
 
 FIRST = date(2026, 10, 1)
 GAIN = {"md_run N": 8.0, "climate.x --in=FILE": 2.0, "post.py FILE": 0.9}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +22,9 @@ from pdla.simulator.workload import from_trace
 from pdla.steps import plan
 from pdla.traces.trace import Trace
 from pdla.units import KiB, format_seconds
-from tests.conftest import Launching
-from tests.support.mpi import available_mpis, launching_pdla
+from tests.support.clusters import STORAGE, described
+from tests.support.command_line import Launching
+from tests.support.learning_runs import WRITER, Application
 
 SECONDS = st.floats(0.1, 100.0)
 LEAD = {"s4d": 1, "ibridge": 1, "liu": 2}
@@ -72,46 +71,10 @@ def test_a_policy_that_is_slower_while_it_learns_is_given_up_at_once() -> None:
 
 # ---- the forecast --------------------------------------------------------------------------------------------------
 
-STORAGE = """
-[home]
-pool = "hdd"
-servers = 4
-strip = "64K"
-[clients]
-processes_per_node = 16
-connect_seconds = 1e-5
-network_seconds_per_byte = 1e-10
-[pools.hdd]
-kind = "hdd"
-startup = [[0, 0.0], ["4K", 0.004], ["32M", 0.012]]
-read_seconds_per_byte = 2e-8
-write_seconds_per_byte = 2e-8
-where = ["hdd"]
-[pools.ssd]
-kind = "ssd"
-startup = [[0, 1e-4]]
-read_seconds_per_byte = 6.6e-9
-write_seconds_per_byte = 6.6e-9
-capacity = "1G"
-where = ["ssd0", "ssd1"]
-[pools.node]
-kind = "node"
-startup = [[0, 1e-4]]
-read_seconds_per_byte = 2e-9
-write_seconds_per_byte = 2e-9
-where = ["node"]
-"""
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     return load_cluster(described(tmp_path))
-
-
-def described(directory: Path) -> Path:
-    path = directory / "cluster.toml"
-    path.write_text(re.sub(r'"(hdd|ssd\d|node)"(?=[,\]])', rf'"{directory}/\1"', STORAGE))
-    return path
 
 
 def at_random(op: Any) -> Trace:
@@ -159,49 +122,6 @@ def test_writes_that_have_replicas_are_not_cached(cluster: Cluster, tmp_path: Pa
 
 
 # ---- real runs -----------------------------------------------------------------------------------------------------
-
-WRITER = """
-import sys
-import numpy as np
-from mpi4py import MPI
-file = MPI.File.Open(MPI.COMM_WORLD, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_WRONLY)
-rank, ranks = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-order = np.random.default_rng(5).permutation(64)
-for place in order:
-    file.Write_at((int(place) * ranks + rank) * 5000, np.full(5000, 7 * place + rank, np.uint8))
-file.Close()
-sys.exit(int(sys.argv[2]))
-"""
-
-
-class Application:
-    """A program that writes at random, run with ``--learn --policy auto``; learning is a step of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.mpi = available_mpis()[0].values[0]
-        self.pdla = Launching(directory, launching_pdla(self.mpi).env)
-        self.pdla.home.mkdir()
-        described(directory).rename(self.pdla.home / "cluster.toml")
-        self.data = directory / "out.dat"
-        (directory / "writer.py").write_text(WRITER)
-
-    def run(self, code: int = 0, *options: str) -> str:
-        self.data.unlink(missing_ok=True)
-        program = [self.mpi.python, str(self.pdla.directory / "writer.py"), str(self.data), str(code)]
-        command = [*self.mpi.mpiexec, "-n", "2", *program]
-        done = self.pdla.run("run", "--learn", *(options or ("--policy", "auto")), "--", *command, code=code)
-        assert code or self.data.read_bytes() == expected_bytes()
-        return done.stderr
-
-    def learned(self) -> list[tuple[str, str]]:
-        self.pdla.run("learn")
-        decisions = self.pdla.json("log", "--json")["decisions"]
-        return [(one["kind"], one["why"]) for one in decisions if one["kind"] in ("chose", "ignored")]
-
-
-def expected_bytes() -> bytes:
-    place, rank = np.divmod(np.arange(128), 2)
-    return bytes(np.repeat((7 * place + rank).astype(np.uint8), 5000))
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pdla.catalog import RunFacts
-from tests.autopilot.test_autopilot import SHAPE, Runs
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
+from tests.support.learning_runs import SHAPE, Runs
 from tests.support.mpi import available_mpis
 
 WRITER = """

@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,14 +34,10 @@ from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base, MetaRow
 from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
-from pdla.model import Identity, Layout, Loop, Signature
-from tests.conftest import REPOSITORY
+from pdla.model import Identity
+from tests.support.catalog_entries import IDENTITY, LAYOUT, MAP, PATTERN, Plain
+from tests.support.compilers import REPOSITORY
 from tests.support.postgresql_server import new_database
-
-PATTERN = Signature("/data", "read", True, 5, 64, (Loop(64, 2), Loop(256, 8)), (4, 6), 1, calls=16, t_end=1.5)
-MAP = AccessMap.from_signature(PATTERN)
-LAYOUT = Layout("disk", 2, 1, (64, 128), 512)
-IDENTITY = Identity(2**64 - 3, 2**63 + 5, 4096, 1_700_000_000_123_456_789, 1_700_000_000_987_654_321)
 
 
 @pytest.fixture
@@ -149,16 +144,6 @@ def test_uses_of_replicas_are_counted_a_run_at_a_time(catalog: Catalog):
     assert (first.runs, first.bytes_read, first.used) == (1, 200, catalog.results.all()[0].time)
     assert (second.runs, second.bytes_read, second.used) == (0, 0, None)
     assert [result.report for result in catalog.results.all(last=1)] == [{"files": []}]
-
-
-@dataclass
-class Plain:
-    """A report of plain values."""
-
-    values: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        return self.values
 
 
 def test_h36_a_lease_is_held_by_one_process_at_a_time(catalog: Catalog):

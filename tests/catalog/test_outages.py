@@ -19,7 +19,7 @@ from pdla.catalog import Catalog, Checksum, Component, Occurrence, Run, open_cat
 from pdla.catalog.tables import Base
 from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError
-from tests.catalog.test_catalog import IDENTITY, LAYOUT, MAP, PATTERN, Plain
+from tests.support.catalog_entries import IDENTITY, LAYOUT, MAP, PATTERN, Plain
 from tests.support.postgresql_server import PostgreSQLServer
 
 CRITICAL = CriticalData(np.array([0]), np.array([10]), np.array([0.5]))

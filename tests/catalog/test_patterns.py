@@ -19,7 +19,7 @@ from pdla.collectors.packing import telling
 from pdla.collectors.tracefile import fingerprint, write_trace
 from pdla.model import Loop, Signature
 from pdla.traces.trace import Trace
-from tests.conftest import InProcess, Pdla
+from tests.support.command_line import InProcess, Pdla
 
 READ = "{READ, 0, 2, ([16384, 4096, 20], [4096, 4096, 4]r), 1}"
 WRITE = READ.replace("READ", "WRITE")

@@ -13,7 +13,9 @@ from pathlib import Path
 import h5py  # type: ignore[import-untyped]
 import pytest
 
-from tests.conftest import PDLA, REPOSITORY, InProcess, Pdla
+from tests.support.command_line import PDLA, InProcess, Pdla, fails_with_one_line
+from tests.support.compilers import REPOSITORY
+from tests.support.handmade_traces import CSV
 
 VERBS = (
     "trace",
@@ -38,10 +40,6 @@ VERBS = (
 
 DEFAULT_CLUSTER = (REPOSITORY / "layouts" / "default_cluster.toml").read_text()
 
-CSV = "rank,file,op,offset,length,t_start,t_end\n" + "".join(
-    f"{rank},data.bin,read,{rank * 4096 + row * 16384},4096,{row}.0,{row}.5\n" for rank in range(4) for row in range(32)
-)
-
 
 @pytest.fixture
 def pdla(tmp_path: Path) -> InProcess:
@@ -55,13 +53,6 @@ def trace_path(pdla: Pdla) -> Path:
     (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "accesses.csv", "-o", "run.h5")
     return pdla.directory / "run.h5"
-
-
-def fails_with_one_line(pdla: Pdla, *words: str | Path, says: str, code: int = 1) -> None:
-    done = pdla.run(*words, code=code)
-    if code == 1:
-        assert done.stderr.count("\n") == 1, done.stderr
-    assert says in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["analyze", "plan", "report"])
@@ -219,8 +210,6 @@ KINDS = {
     "missing": "No such file or directory",
     "pipe": "not a regular file",
 }
-
-
 DIRECTORIES = ("a directory of raw logs", "an IOSIG trace")
 """What may be a directory of any content."""
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from pdla.cli.launch import OPENMPI_LIST, for_other_nodes
-from tests.conftest import PDLA
 from tests.support import documentation_pages as pages
 from tests.support.columns import SIDE
+from tests.support.command_line import PDLA
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, other_mpis
 from tests.support.node_cluster import NETWORK, Cluster, node_cluster
 from tests.support.recorded_programs import PROGRAMS

@@ -24,7 +24,7 @@ from pdla.collectors.dftracer import import_dftracer
 from pdla.collectors.iosig import import_iosig
 from pdla.collectors.recorder import import_recorder
 from pdla.collectors.tracefile import write_trace
-from tests.conftest import PDLA, Pdla
+from tests.support.command_line import PDLA, Pdla
 from tests.support.compilers import REPOSITORY
 
 SAMPLES = REPOSITORY / "tests/samples"

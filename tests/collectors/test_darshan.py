@@ -22,9 +22,9 @@ from pdla.layouts.config import load_cluster
 from pdla.policies.plan import make_plan
 from pdla.report.head import levels
 from pdla.traces.tables import DOUBTS
-from tests.conftest import PDLA, Launching
-from tests.docs.test_json import keys, section
+from tests.support.command_line import PDLA, Launching
 from tests.support.compilers import REPOSITORY
+from tests.support.documented_keys import keys, section
 from tests.support.mpi import Mpi, available_mpis, unavailable
 
 SPEC = importlib.util.find_spec("darshan")

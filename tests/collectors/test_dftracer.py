@@ -15,7 +15,7 @@ from pdla.collectors.dftracer import import_dftracer
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 from pdla.traces.trace import Trace
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
 from tests.support.mpi import Mpi, available_mpis
 
 SAMPLE = REPOSITORY / "tests/samples/dftracer"

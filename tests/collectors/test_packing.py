@@ -19,8 +19,8 @@ from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import RECORD, read_raw
 from pdla.collectors.tracefile import read_trace
 from pdla.errors import PdlaError
-from tests.collectors.test_rawlog import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
-from tests.conftest import PDLA, Pdla
+from tests.support.command_line import PDLA, Pdla
+from tests.support.handmade_logs import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 
 

@@ -16,7 +16,7 @@ from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import read_raw
 from pdla.traces.tables import POSIX_COLUMNS
 from pdla.traces.trace import Trace
-from tests.conftest import Pdla
+from tests.support.command_line import Pdla
 from tests.support.compilers import REPOSITORY
 from tests.support.mpi import Mpi, build_posix_library
 from tests.support.recorded_programs import Recorder

@@ -18,7 +18,7 @@ from pdla.collectors.recorder import import_recorder
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 from pdla.traces.trace import Trace
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
 from tests.support.mpi import Mpi, available_mpis
 
 SAMPLES = REPOSITORY / "tests/samples"

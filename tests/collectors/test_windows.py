@@ -15,8 +15,8 @@ import pytest
 from pdla.collectors.rawlog import HEADER, read_raw
 from pdla.collectors.windows import PAIR, RECORD, WINDOW_SIZE, Windows, convert, scale, unsteady
 from pdla.errors import FormatError
-from tests.collectors.test_rawlog import BOOT, NOON, READ_AT, file_entry, side, write_process
 from tests.support.compilers import compiled
+from tests.support.handmade_logs import BOOT, NOON, READ_AT, file_entry, side, write_process
 from tests.support.mpi import REPOSITORY
 from tests.support.recorded_programs import Recorder
 

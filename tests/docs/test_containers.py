@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_tutorial import followed
 from tests.support import documentation_pages as pages
+from tests.support.documentation_pages import followed
 from tests.support.mpi import Mpi, debian_mpis, unavailable
 
 BIN = Path(sys.executable).parent

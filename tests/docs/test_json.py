@@ -13,19 +13,8 @@ from click.testing import CliRunner
 from pdla.analyzers.posix_requests import MadeOf
 from pdla.cli import cli
 from pdla.replicator.exit_reports import collect
-from tests.conftest import REPOSITORY
-
-TEXT = (REPOSITORY / "docs" / "json.md").read_text()
-
-
-def section(title: str) -> str:
-    return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
-
-
-def keys(text: str) -> set[str]:
-    """The keys in the first column of the tables in ``text``."""
-    cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
-    return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
+from tests.support.compilers import REPOSITORY
+from tests.support.documented_keys import keys, section
 
 
 def blocks(folder: Path, ranks: int) -> Path:

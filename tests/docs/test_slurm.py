@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import PDLA
 from tests.support import documentation_pages as pages
+from tests.support.command_line import PDLA
 from tests.support.mpi import available_mpis
 from tests.support.recorded_programs import PROGRAMS
 from tests.support.slurm_cluster import SlurmCluster

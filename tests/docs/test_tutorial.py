@@ -7,23 +7,22 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.autopilot.test_autopilot_writes import STRIDED, expected
 from tests.support import documentation_pages as pages
+from tests.support.documentation_pages import BIN, followed
 from tests.support.mpi import Mpi, debian_mpis, unavailable
+from tests.support.strided_writer import STRIDED, expected
 from tests.support.striping_mount import striping_mount
 
-BIN = Path(sys.executable).parent
 HOWTO = pages.DOCS / "howto"
 
 
@@ -34,32 +33,6 @@ def directory() -> Iterator[Path]:
         work = Path(folder) / "work"
         work.mkdir()
         yield work
-
-
-def followed(
-    page: Path,
-    directory: Path,
-    programs: Mapping[str, str | Path],
-    variables: Mapping[str, str] | None = None,
-    replaced: Mapping[str, str] | None = None,
-) -> int:
-    """Follow ``page`` with its own PDLA_HOME, ``programs`` by their names in the page first on PATH."""
-    first = directory.parent / "bin"
-    first.mkdir()
-    for name, program in programs.items():
-        # No link: programs look for what belongs to them beside themselves.
-        (first / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
-        (first / name).chmod(0o755)
-    environment = {
-        "HOME": str(directory.parent),
-        "PATH": f"{first}:{os.environ['PATH']}",
-        "PDLA_HOME": str(directory.parent / "home"),
-        "PDLA_CATALOG": "",
-        "PDLA_STEP_ASIDE": "",  # as readers have it, and no other test
-        "PYTEST_ADDOPTS": "",  # a page shows what pytest prints
-        **(variables or {}),
-    }
-    return pages.follow(page, directory, environment, {"/home/you/tutorial": str(directory), **(replaced or {})})
 
 
 @pytest.mark.timeout(400)
@@ -137,7 +110,7 @@ def test_exports(directory: Path) -> None:
 
 def test_imports(directory: Path) -> None:
     """With the samples of the tools, and an archive of OTF2's own writer."""
-    from tests.collectors.test_otf2 import RANKS, written
+    from tests.support.otf2_archives import RANKS, written  # where there is an otf2
 
     written(directory.parent / "scorep", *RANKS)
     here = {"~/pdla/": f"{pages.REPOSITORY}/", "/scratch/me/scorep": str(directory.parent / "scorep")}

@@ -30,7 +30,8 @@ from pdla.exports import calls, tracks
 from pdla.exports.csv_parquet import TABLES
 from pdla.traces.tables import POSIX_COLUMNS, nanoseconds
 from pdla.traces.trace import Trace
-from tests.conftest import REPOSITORY, InProcess, Pdla
+from tests.support.command_line import InProcess, Pdla
+from tests.support.compilers import REPOSITORY
 from tests.support.handmade_traces import Call, make_trace
 from tests.support.mpi import Mpi
 from tests.support.trace_processor import query

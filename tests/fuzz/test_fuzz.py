@@ -22,7 +22,7 @@ from pdla.replicator import builder
 from pdla.replicator.mapfile import publish
 from tests.fuzz.corpus import write_corpora
 from tests.fuzz.verbs import TARGETS, Program, Setting, fuzz_verbs
-from tests.replicator.test_sync import favourable
+from tests.support.clusters import favourable
 from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, unavailable
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.replicator.stub.test_pid_namespaces import alone  # noqa: F401
 from tests.support.compilers import GCC, compiled
 from tests.support.documentation_pages import DOCS
 from tests.support.mpi import REPOSITORY, Mpi
@@ -80,7 +79,7 @@ def test_hydra_names_the_program_in_the_command_line_of_its_proxy(unit: Path) ->
     assert said({**INTEL, **SLURM}, *below("--usize -1", unit)) == "c62b0000-5901-0 1 4"
 
 
-def test_a_container_that_hides_hydra_is_seen(unit: Path, alone: list[str]) -> None:  # noqa: F811
+def test_a_container_that_hides_hydra_is_seen(unit: Path, alone: list[str]) -> None:
     """Nor are other processes taken for Hydra's that have its numbers outside."""
     assert said(PMI, *below("--control-port n1:35031 --pgid 2", *alone, unit)) == "hidden"
     assert said({**PMI, **FLUX}, *alone, unit) == "f2Tq_X1 1 4"

@@ -23,8 +23,8 @@ from pdla.layouts.config import load_cluster
 from pdla.layouts.fit import Timing, fit
 from pdla.layouts.storage_probe import BLOCK, Probe, Trial, offsets, stall_to_stall
 from pdla.units import KiB, MiB
-from tests.cli.test_cli import CSV, fails_with_one_line
-from tests.conftest import PDLA, Pdla
+from tests.support.command_line import PDLA, Pdla, fails_with_one_line
+from tests.support.handmade_traces import CSV
 from tests.support.mpi import SHM, unavailable
 
 QUICK = ("--seconds", "1", "--size", "16M")

@@ -13,7 +13,7 @@ from pdla.layouts.candidates import candidates
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.model import Cluster, Loop, Pool, Signature
 from pdla.units import GiB, KiB, MiB
-from tests.cli.test_loop import Job
+from tests.support.example_programs import Job
 from tests.support.mpi import Mpi, available_mpis
 
 # No start-up: what counts is seconds per byte, twice as many on a disk as on an SSD.

@@ -13,7 +13,7 @@ from pdla.layouts.cost import layout_time
 from pdla.layouts.hybrid import Round, best_strips
 from pdla.model import Cluster, Loop, Signature
 from pdla.units import KiB, MiB
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
 
 PROCESSES = [128, 256, 512]  # PDLA 5.2.1
 

@@ -16,10 +16,8 @@ from nbconvert import HTMLExporter
 
 import pdla
 from pdla.report.notebook import register, trace_html
-from tests.support.browser import answer_of, browser
+from tests.support.browser import answer_of
 from tests.support.compilers import REPOSITORY
-
-__all__ = ["browser"]  # a fixture
 
 NOTEBOOKS = REPOSITORY / "notebooks"
 ANSWERS = {

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pdla.catalog import Census
 from pdla.replicator.metrics import ApplicationFigures, Metrics
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
 
 DASHBOARD = json.loads((REPOSITORY / "packaging" / "grafana" / "pdla.json").read_text())
 FUNCTIONS = {"sum", "avg", "max", "topk", "bottomk", "rate", "delta", "by"}

@@ -14,7 +14,7 @@ import pytest
 
 import pdla
 from pdla.extras import EXTRAS
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
 
 BIN = Path(sys.executable).parent
 

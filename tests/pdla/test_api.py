@@ -19,7 +19,7 @@ from pdla.findings import find
 from pdla.policies.planfile import plan_to_json
 from pdla.report.scheme_tables import contest_json
 from pdla.traces.trace import Trace
-from tests.conftest import InProcess
+from tests.support.command_line import InProcess
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from pdla.catalog import Catalog, open_catalog
 from pdla.cli import main
 from pdla.extras import EXTRAS
 from pdla.left_reports import place
-from tests.conftest import REPOSITORY, Pdla
+from tests.support.command_line import Pdla
+from tests.support.compilers import REPOSITORY
 
 PLANNING = [*(name for names in EXTRAS.values() for name in names), "numpy"]
 

@@ -23,8 +23,9 @@ from pdla.errors import FormatError
 from pdla.policies.planfile import read_plan
 from pdla.replicator.journals import read_journal
 from pdla.replicator.mapfile import MAGIC, read_map
-from tests.conftest import PDLA, REPOSITORY, Pdla
 from tests.releases.reading import content
+from tests.support.command_line import PDLA, Pdla
+from tests.support.compilers import REPOSITORY
 
 RELEASES = sorted(path.parent for path in (REPOSITORY / "tests/releases").glob("*/content.json"))
 

@@ -10,8 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from pdla.replicator.copying import Progress
 from pdla.replicator.verify import gc, verify
 from tests.searches.killing_builds import kill_at_random
 from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
+from tests.support.small_file_systems import mounted
 
 PDLA = Path(sys.executable).parent / "pdla"
 SERVERS = 4
@@ -407,14 +407,3 @@ def test_an_original_that_cannot_be_read_in_the_middle_is_reported(site: Site, t
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         os.truncate(image, 12 << 20)
         site.refused(r"cannot read the original .*/disk/data at byte \d+: Input/output error: nothing was replicated")
-
-
-@contextmanager
-def mounted(what: list[str], where: Path) -> Iterator[None]:
-    words = ["mount", *what, str(where)]
-    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
-        unavailable("mounting file systems needs root")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", where], check=True)

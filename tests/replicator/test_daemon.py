@@ -36,9 +36,9 @@ from pdla.replicator.metrics import Metrics
 from pdla.replicator.throttling import Activity, Gate, Limit
 from pdla.replicator.verify import Removed, gc
 from pdla.units import MiB
-from tests.conftest import PDLA, InProcess
 from tests.searches.killing_builds import Place as Built
 from tests.searches.killing_maintenance import kill_at_random
+from tests.support.command_line import PDLA, InProcess
 from tests.support.postgresql_server import PostgreSQLServer
 
 ANYTIME = ("--idle-load", "1", "--idle-io", "1T")

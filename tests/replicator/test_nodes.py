@@ -19,7 +19,7 @@ from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
 from pdla.replicator.queued_plans import enqueue
-from tests.conftest import PDLA
+from tests.support.command_line import PDLA
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.namespace_nodes import Node, at_once
 

@@ -9,18 +9,17 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pdla.accessmap import AccessMap
-from pdla.catalog import Catalog, open_catalog
 from pdla.errors import FormatError, PdlaError
-from pdla.model import Layout, Loop, Pool, Signature
+from pdla.model import Layout, Loop, Signature
 from pdla.processes import this_boot
 from pdla.replicator import sync
 from pdla.replicator.builder import build
@@ -32,90 +31,34 @@ from pdla.replicator.status import status
 from pdla.replicator.sync import STAMP_SLACK_NS, write_back
 from pdla.replicator.verify import gc, remove
 from pdla.replicator.waiting_writes import waiting_writes
-from pdla.replicator.write_targets import journals_of
-from tests.conftest import Launching
+from tests.support.clusters import favourable
+from tests.support.command_line import Launching
 from tests.support.compilers import GCC, compiled
 from tests.support.counted_disk import Disk
 from tests.support.handmade_journals import Image
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.written_rounds import (
+    HEADER,
+    RANKS,
+    ROWS,
+    WORDS,
+    Place,
+    check,
+    killed_with_journals,
+    make_place,
+    pattern,
+    pool_in,
+    run_and_kill,
+    said,
+)
 
-RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 KILLS = int(os.environ.get("PDLA_TEST_KILLS", "3"))
-
-
-@dataclass
-class Place:
-    """A file that is written in rounds, and an empty replica for that."""
-
-    mpi: Mpi
-    program: Path
-    library: Path
-    directory: Path
-    catalog: Catalog
-
-    @property
-    def original(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def map(self) -> Path:
-        return self.directory / "home" / "replicas.map"
-
-    @property
-    def journals(self) -> list[Path]:
-        return paths_in(journals_of(self.map, self.original))
-
-    def words(self, *words: str, writes: str = "close", out: Path | None = None) -> list[str]:
-        settings = [f"PDLA_MAP={self.map}", f"PDLA_WRITES={writes}", f"LD_PRELOAD={self.library}"]
-        if out is not None:
-            settings.append(f"PDLA_REPORT={out}")
-        return self.mpi.command(RANKS, "env", *settings, *words)
-
-
-def pattern(path: Path, start: int = HEADER) -> Signature:
-    """Every rank writes ``ROWS`` rows of its column."""
-    length = 8 * WORDS
-    loops = (Loop(length, RANKS), Loop(RANKS * length, ROWS))
-    return Signature(str(path), "write", False, start, length, loops, tuple(range(RANKS)), 1)
 
 
 def column(path: Path) -> Signature:
     """The rows of the first rank."""
     loops = (Loop(RANKS * 8 * WORDS, ROWS),)
     return Signature(str(path), "write", False, HEADER, 8 * WORDS, loops, (0,), 0)
-
-
-def pool_in(directory: Path) -> Pool:
-    where = tuple(str(directory / "home" / "pools" / f"{n}") for n in range(2))
-    return Pool("disks", "hdd", 2, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where tests/programs/rounds.c goes, compiled once for each MPI."""
-    return tmp_path_factory.mktemp("rounds")
-
-
-@contextmanager
-def make_place(
-    mpi: Mpi,
-    tmp_path: Path,
-    library: Path,
-    programs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    written: Callable[[Path], Signature] = pattern,
-) -> Iterator[Place]:
-    program = programs / mpi.name
-    if not program.exists():
-        mpi.compile(REPOSITORY / "tests/programs/rounds.c", program, "-Wall", "-Wextra")
-    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
-    catalog = open_catalog()
-    place = Place(mpi, program, library, tmp_path, catalog)
-    signature = written(place.original)
-    build(signature, Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)), pool_in(tmp_path), catalog)
-    publish(catalog)
-    yield place
-    catalog.close()
 
 
 @pytest.fixture
@@ -132,68 +75,6 @@ def either(mpi: Mpi, tmp_path: Path, library: Path, programs: Path, monkeypatch:
     """Under each MPI."""
     with make_place(mpi, tmp_path, library, programs, monkeypatch) as place:
         yield place
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def said(out: Path, rank: int) -> list[tuple[str, int]]:
-    """The output of a rank so far; the last line may be cut."""
-    try:
-        lines = out.with_name(f"{out.name}.{rank}").read_text().split("\n")[:-1]
-    except FileNotFoundError:
-        return []
-    return [(what, int(number)) for what, number in map(str.split, lines)]
-
-
-def run_and_kill(place: Place, seed: int, kind: str, writes: str) -> tuple[int, int]:
-    """Kill one rank or all of them at a random moment; returns the last round that was acknowledged, and begun."""
-    choose = random.Random(seed)
-    out = place.directory / f"said{seed}"
-    job = subprocess.Popen(
-        place.words(str(place.program), str(place.original), str(out), kind, writes=writes),
-        env={**os.environ, **place.mpi.env},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while not all(len(said(out, rank)) >= 2 for rank in range(RANKS)):
-            assert job.poll() is None
-            time.sleep(0.005)
-        pids = [said(out, rank)[0][1] for rank in range(RANKS)]
-        time.sleep(choose.uniform(0, 0.3))
-        for pid in pids if seed % 2 else [choose.choice(pids)]:
-            with suppress(ProcessLookupError):  # the launcher ends the others when one has ended
-                os.kill(pid, signal.SIGKILL)
-    except BaseException:
-        job.kill()
-        raise
-    job.wait(timeout=60)
-    while any(map(alive, pids)):
-        time.sleep(0.01)
-    rounds = [said(out, rank) for rank in range(RANKS)]
-    done = max((number for lines in rounds for what, number in lines if what == "done"), default=0)
-    return done, max(number for lines in rounds for what, number in lines if what == "begin")
-
-
-def check(place: Place, done: int, begun: int) -> None:
-    """Every word is of the round that was acknowledged last or of the next one, and in its place."""
-    data = place.original.read_bytes()
-    words = np.zeros(HEADER // 8 + ROWS * RANKS * WORDS, dtype=np.uint64)
-    found = np.frombuffer(data[: len(data) // 8 * 8], dtype=np.uint64)
-    words[: len(found)] = found
-    table = words[HEADER // 8 :].reshape(ROWS, RANKS, WORDS)
-    rounds = table >> np.uint64(32)
-    assert done <= int(rounds.min()) and int(rounds.max()) <= begun
-    rows, ranks = np.indices((ROWS, RANKS))
-    places = (ranks << 16 | rows).astype(np.uint64)[:, :, None]
-    written = rounds > 0
-    assert ((table & np.uint64(0xFFFFFFFF)) == places)[written].all()
-    assert (table[~written] == 0).all()
 
 
 @pytest.mark.parametrize("kind", ["sync", "close"])
@@ -217,16 +98,6 @@ def test_h32_after_a_kill_a_lease_keeps_what_was_closed(either: Place, seed: int
     assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
     check(either, done, begun)
     assert either.journals == []
-
-
-def killed_with_journals(place: Place) -> tuple[int, int]:
-    """A run that was killed in a round with bytes only in the replica; returns what ``run_and_kill`` does."""
-    for seed in range(100):
-        rounds = run_and_kill(place, 2 * seed + 1, "sync", "close")
-        if waiting_writes():
-            return rounds
-        write_back(place.catalog)
-    raise AssertionError("nothing was left")
 
 
 def write_later(path: Path, content: bytes) -> None:
@@ -620,37 +491,3 @@ def test_the_loop_with_redirected_writes(tmp_path: Path) -> None:
     assert data.read_bytes() == native
     assert pdla.json("verify", "--json") == {"checked": 1, "findings": []}
     assert pdla.json("rm", str(built["id"]), "--json")["bytes"] > 0
-
-
-FAVOURABLE = """
-[home]
-pool = "slow"
-servers = 2
-strip = "64K"
-[clients]
-processes_per_node = 16
-connect_seconds = 0.0
-network_seconds_per_byte = 0.0
-[pools.slow]
-kind = "hdd"
-startup = [[0, 0.0], [1, 0.01]]
-read_seconds_per_byte = 1e-8
-write_seconds_per_byte = 1e-8
-where = ["slow0", "slow1"]
-[pools.fast]
-kind = "ssd"
-startup = [[0, 0.0]]
-read_seconds_per_byte = 1e-9
-write_seconds_per_byte = 1e-9
-grain = "1K"
-where = ["fast0", "fast1"]
-"""
-
-
-def favourable(directory: Path) -> Path:
-    """A cluster on which replicas of anything are worth it: slow disks with originals, fast ones for replicas."""
-    for name in ("slow0", "slow1", "fast0", "fast1"):
-        (directory / name).mkdir()
-    file = directory / "cluster.toml"
-    file.write_text(FAVOURABLE)
-    return file

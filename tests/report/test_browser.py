@@ -13,9 +13,7 @@ from pdla.layouts.config import load_cluster
 from pdla.policies.plan import make_plan
 from pdla.report.html import Run, write_report
 from pdla.traces.trace import Trace
-from tests.support.browser import answer_of, browser
-
-__all__ = ["browser"]  # a fixture
+from tests.support.browser import answer_of
 
 # A drag over a part of the first picture.
 DRAG = """

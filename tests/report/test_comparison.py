@@ -11,7 +11,7 @@ from pdla.analyzers.file_statistics import summarize
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.report.comparison import Contrast
-from tests.conftest import Pdla
+from tests.support.command_line import Pdla
 
 
 def test_two_runs_are_set_side_by_side() -> None:

@@ -1,1 +1,1 @@
-"""Shared by several test modules: private servers and disks, MPI, and data made by hand."""
+"""Shared by several test modules: servers, disks and MPI, programs and how they are run, data made by hand."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conftest import Pdla
+from tests.support.command_line import Pdla
 from tests.support.mpi import Mpi
 from tests.support.recorded_programs import PROGRAMS
 

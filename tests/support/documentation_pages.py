@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from markdown_it.token import Token
 
 from tests.support.compilers import REPOSITORY
 
+BIN = Path(sys.executable).parent
 DOCS = REPOSITORY / "docs"
 GLOSSARY = DOCS / "glossary.md"
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
@@ -194,3 +196,29 @@ def same(wanted: str, got: str) -> bool:
         wanted, got = pattern.sub(instead, wanted), pattern.sub(instead, got)
     pieces = [re.escape(" ".join(piece.split())) for piece in re.split(r"\s*(?<!\.)\.{3}\s*", wanted)]
     return re.fullmatch(".*".join(pieces), " ".join(got.split())) is not None
+
+
+def followed(
+    page: Path,
+    directory: Path,
+    programs: Mapping[str, str | Path],
+    variables: Mapping[str, str] | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> int:
+    """Follow ``page`` with its own PDLA_HOME, ``programs`` by their names in the page first on PATH."""
+    first = directory.parent / "bin"
+    first.mkdir()
+    for name, program in programs.items():
+        # No link: programs look for what belongs to them beside themselves.
+        (first / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        (first / name).chmod(0o755)
+    environment = {
+        "HOME": str(directory.parent),
+        "PATH": f"{first}:{os.environ['PATH']}",
+        "PDLA_HOME": str(directory.parent / "home"),
+        "PDLA_CATALOG": "",
+        "PDLA_STEP_ASIDE": "",  # as readers have it, and no other test
+        "PYTEST_ADDOPTS": "",  # a page shows what pytest prints
+        **(variables or {}),
+    }
+    return follow(page, directory, environment, {"/home/you/tutorial": str(directory), **(replaced or {})})

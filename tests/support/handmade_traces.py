@@ -59,3 +59,8 @@ def make_trace(calls: Sequence[Call], views: Sequence[View] = ()) -> Trace:
     )
     files = files_frame([{"path": path, "size": 1 << 40} for path in paths])
     return Trace(records, files, all_views, command="./app", ranks=len(set(rank.tolist())), mpi="none")
+
+
+CSV = "rank,file,op,offset,length,t_start,t_end\n" + "".join(
+    f"{rank},data.bin,read,{rank * 4096 + row * 16384},4096,{row}.0,{row}.5\n" for rank in range(4) for row in range(32)
+)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from tests.support.mpi import unavailable
 
 SIZE, NUMBERS = 16 << 20, 512
 
@@ -80,3 +83,14 @@ def make_twin(path: Path, number: int, content: bytes) -> bool:
             with suppress(FileNotFoundError):
                 one.unlink()
     return False
+
+
+@contextmanager
+def mounted(what: list[str], where: Path) -> Iterator[None]:
+    words = ["mount", *what, str(where)]
+    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        unavailable("mounting file systems needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", where], check=True)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from tests.conftest import REPOSITORY
+from tests.support.compilers import REPOSITORY
 
 
 def collected(quick: str) -> list[str]:

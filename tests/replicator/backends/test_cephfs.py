@@ -26,14 +26,14 @@ from pdla.replicator.backends.cephfs import CephFS
 from pdla.replicator.backends.conformance import KIB64, SIZE, BackendTests
 from pdla.replicator.backends.originals import OriginalStriping
 from pdla.units import MiB
-from tests.cli.test_loop import Job
-from tests.conftest import InProcess, Pdla
-from tests.docs.test_tutorial import BIN, followed
-from tests.replicator.caches.test_caches import IMMEDIATE, make_case
-from tests.replicator.caches.test_critical_requests import ALL, left_on_servers
-from tests.replicator.caches.test_critical_requests import costs as costs_of_s4d
-from tests.replicator.caches.test_fragments import COUNT, PIECE, RANKS, costs
 from tests.support import documentation_pages as pages
+from tests.support.cached_writes import IMMEDIATE, make_case
+from tests.support.command_line import InProcess, Pdla
+from tests.support.critical_requests import ALL, left_on_servers
+from tests.support.critical_requests import costs as costs_of_s4d
+from tests.support.documentation_pages import BIN, followed
+from tests.support.example_programs import Job
+from tests.support.fragment_requests import COUNT, PIECE, RANKS, costs
 from tests.support.mpi import Mpi, available_mpis
 from tools.loopback_ceph import ANSWER, Ceph
 

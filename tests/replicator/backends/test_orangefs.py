@@ -29,7 +29,8 @@ from pdla.replicator.backends.conformance import SIZE, BackendTests
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.builder import replicate
 from pdla.replicator.identity import stable_identity
-from tests.conftest import REPOSITORY, Pdla
+from tests.support.command_line import Pdla
+from tests.support.compilers import REPOSITORY
 from tests.support.handmade_maps import read_places
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.orangefs_servers import IO_SERVERS

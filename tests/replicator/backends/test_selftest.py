@@ -12,7 +12,7 @@ import pytest
 from pdla.layouts.config import load_cluster
 from pdla.model import Layout
 from pdla.replicator.backends import backend_of
-from tests.conftest import Pdla
+from tests.support.command_line import Pdla
 from tests.support.striping_mount import StripingMount, striping_mount
 
 TOOLS = {"lustre": "lfs", "beegfs": "beegfs-ctl"}

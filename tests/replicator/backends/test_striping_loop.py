@@ -22,7 +22,8 @@ from pdla.replicator.backends import backend_class
 from pdla.replicator.backends.lov import ATTRIBUTE, Striping
 from pdla.replicator.backends.lov_components import END, encode_components
 from pdla.replicator.builder import replicate
-from tests.conftest import REPOSITORY, Pdla
+from tests.support.command_line import Pdla
+from tests.support.compilers import REPOSITORY
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.striping_mount import StripingMount, striping_mount
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,83 +23,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdla.catalog import Catalog, open_catalog
 from pdla.replicator import intent, moves
 from pdla.replicator.cache_status import cached_files
 from pdla.replicator.cache_sync import newest
 from pdla.replicator.daemon import Daemon
 from pdla.replicator.journals import holder, locked, paths_in, read_journal, set_home
 from pdla.replicator.metrics import Metrics
-from pdla.replicator.sync import WriteBackResult, write_back
+from pdla.replicator.sync import write_back
 from pdla.replicator.throttling import Gate
 from pdla.replicator.verify import gc
-from tests.conftest import PDLA, Launching
-from tests.support.handmade_journals import CacheJournal, Image
+from tests.support.clusters import NODES
+from tests.support.command_line import PDLA, PRINT, Launching
+from tests.support.handmade_journals import Image
+from tests.support.killed_caches import SIZE, Place
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.namespace_nodes import Node
 
-SIZE = 100_000
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
-
-
-@dataclass
-class Place:
-    """A file, and journals of bytes of it in cache files."""
-
-    directory: Path
-    catalog: Catalog
-    journals: list[CacheJournal] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.device.mkdir()
-        self.original.write_bytes(bytes(SIZE))
-
-    @property
-    def original(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def device(self) -> Path:
-        return self.directory / "ssd"
-
-    @property
-    def noted(self) -> Path:
-        return self.directory / "home" / "journals" / "cache-0123456789abcdef"
-
-    def process(self, **more: Any) -> CacheJournal:
-        """One more process with the file open."""
-        number = len(self.journals)
-        cache = self.device / f"pdla-{number}.cache"
-        self.journals.append(CacheJournal(self.noted, self.original, cache, number=number, **more))
-        return self.journals[-1]
-
-    def write(self, journal: CacheJournal, start: int, data: bytes, stamp: int) -> None:
-        """The process writes to its cache."""
-        place = journal.cache.stat().st_size if journal.cache.exists() else 0
-        with journal.cache.open("ab") as file:
-            file.write(data)
-        journal.entries.append((place, start, len(data), stamp))
-
-    def leave(self) -> None:
-        """All processes are killed."""
-        for journal in self.journals:
-            journal.write()
-
-    def sync(self, **more: Any) -> WriteBackResult:
-        (row,) = write_back(self.catalog, **more)
-        return row
-
-    def is_clean(self) -> bool:
-        """Whether nothing of pdla's is left."""
-        return not list(self.device.iterdir()) and not self.noted.exists()
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
-    catalog = open_catalog()
-    yield Place(tmp_path, catalog)
-    catalog.close()
 
 
 def test_gc_removes_directories_without_journals(place: Place) -> None:
@@ -445,8 +385,6 @@ def test_a_full_file_system_leaves_all_for_later(place: Place, monkeypatch: pyte
 
 # ---- pdla run --policy -----------------------------------------------------------------------------------------------
 
-PRINT = ("sh", "-c", "env | grep ^PDLA_ | sort")
-
 
 def set_for(pdla: Launching, *words: str | Path) -> dict[str, str]:
     """The variables that a program gets."""
@@ -509,29 +447,6 @@ def test_run_refuses_wrong_policies_and_hints_before_the_program(
     done = pdla.run("run", *words, "--", "touch", "started", code=2)
     assert why in done.stderr.splitlines()[-1]
     assert not (pdla.directory / "started").exists()
-
-
-NODES = """
-[home]
-pool = "disks"
-servers = 1
-strip = "64K"
-[clients]
-processes_per_node = 16
-connect_seconds = 0.0
-network_seconds_per_byte = 0.0
-[pools.disks]
-kind = "hdd"
-startup = [[0, 0.0]]
-read_seconds_per_byte = 1e-8
-write_seconds_per_byte = 1e-8
-where = ["disk"]
-[pools.scratch]
-kind = "node"
-startup = [[0, 0.0]]
-read_seconds_per_byte = 1e-9
-write_seconds_per_byte = 1e-9
-"""
 
 
 def test_the_pool_of_the_nodes_gives_directory_and_size_of_the_cache(pdla: Launching) -> None:

@@ -15,32 +15,14 @@ import pytest
 
 from pdla.replicator.journals import read_journal
 from pdla.replicator.write_targets import cache_journals_of
-from tests.replicator.caches.test_caches import ON_CLOSE, Case, Ran, make_case
-from tests.replicator.caches.test_critical_requests import ALL, costs
+from tests.support.cached_writes import ON_CLOSE, Case, Ran
+from tests.support.critical_requests import ALL, costs
 from tests.support.handmade_journals import CacheJournal
-from tests.support.mpi import Mpi, available_mpis, unavailable
+from tests.support.mpi import unavailable
 
 WRITES = ["write:0", "again:0", "write:1", "write:2", "overlap:0", "holes:0", "again:1"]
 READS = ["other:0", "other:1", "read:0", "all:1", "other:2", "size", "end"]
 CALL = 200 * 96  # bytes that a rank reads or writes in a call
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("in_place")
-
-
-@pytest.fixture
-def case(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH."""
-    (mpi,) = available_mpis()[0].values
-    assert isinstance(mpi, Mpi)
-    return make_case(mpi, tmp_path, library, programs)
-
-
-@pytest.fixture
-def any_case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
-    return make_case(any_mpi, tmp_path, library, programs)
 
 
 def variables(case: Case, policy: str) -> dict[str, str]:

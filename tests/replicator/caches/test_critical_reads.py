@@ -6,48 +6,30 @@ import json
 import math
 import os
 import sqlite3
-import struct
 import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pytest
 
-from pdla.catalog import Catalog, Occurrence, Run, open_catalog
+from pdla.catalog import Occurrence, Run, open_catalog
 from pdla.critical_data import FADING, CriticalData, chosen, held_bytes
 from pdla.errors import BusyError, FormatError
 from pdla.layouts.config import load_cluster
 from pdla.model import Loop, Op, Signature
 from pdla.policies.s4d import benefit_of
-from pdla.replicator.critical_logs import ROW, CriticalLog, joined, logs_in, read_log, read_logs, record
+from pdla.replicator.critical_logs import ROW, CriticalLog, joined, logs_in, read_log, read_logs
 from pdla.replicator.critical_patterns import critical_reads_of, seed
 from pdla.replicator.critical_reads import FETCHING, fetch, serving
 from pdla.replicator.daemon import Daemon
 from pdla.replicator.throttling import Gate, Limit
-from tests.conftest import Launching
+from tests.support.clusters import cluster_text
+from tests.support.command_line import Launching
+from tests.support.critical_reads import SIZE, Pools, log, per_byte, random_reads
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
-
-SIZE = 200
-
-
-def per_byte(data: CriticalData) -> np.ndarray[Any, Any]:
-    """What each byte saves, written out."""
-    saved = np.zeros(SIZE)
-    for start, stop, each in zip(data.starts, data.stops, data.saved, strict=True):
-        assert (saved[start:stop] == 0).all()
-        saved[start:stop] = each
-    return saved
-
-
-def random_reads(seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    choose = np.random.default_rng(seed)
-    starts = choose.integers(0, SIZE - 20, 30)
-    return starts, starts + choose.integers(1, 20, 30), choose.integers(1, 9, 30) / 4
-
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
@@ -116,17 +98,6 @@ def test_bytes_side_by_side_that_save_the_same_are_one_extent() -> None:
 # ---- the logs --------------------------------------------------------------------------------------------------------
 
 
-def log(path: Path, original: Path, rows: list[tuple[int, int, float, int]], **more: Any) -> Path:
-    """A log as replicator/stub/critical_requests.c leaves it."""
-    name = os.fsencode(original)
-    size, head, body = more.get("segments", (3, 0, 0))
-    tail = struct.pack("<QQqqIiQqq", 1, 2, size, 4, more.get("length", len(name)), 0, 9, head, body)
-    tail += b"".join(struct.pack("<qqdq", *row) for row in rows) + name
-    checksum = more.get("checksum", google_crc32c.value(tail))
-    path.write_bytes(more.get("magic", b"PDLACDT2") + struct.pack("<II", checksum, len(rows)) + tail)
-    return path
-
-
 def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     original = tmp_path / os.fsdecode(b"m\xe4rz")
     found = read_log(log(tmp_path / "n-1-0.cdt", original, [(0, 16, 0.5, 3), (32, 48, 0.25, 1)]))
@@ -175,62 +146,6 @@ def test_logs_are_joined(seed: int) -> None:
 
 
 # ---- the replicas ----------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Pools:
-    """Two disks and two SSD servers, all directories, and a file on the disks."""
-
-    directory: Path
-    catalog: Catalog
-
-    @property
-    def original(self) -> Path:
-        return self.directory / "data"
-
-    def cluster(self, capacity: str = '"1M"') -> Path:
-        path = self.directory / "cluster.toml"
-        path.write_text(cluster_text(self.directory, capacity))
-        return path
-
-    def found(self, *reads: tuple[int, int, float, int], file: str = "data") -> None:
-        """A run has found these reads critical."""
-        name = self.directory / "logs" / f"n-{len(list((self.directory / 'logs').iterdir()))}-0.cdt"
-        log(name, self.directory / file, list(reads))
-        record(read_logs(logs_in(self.directory / "logs"))[0], self.catalog)
-        name.unlink()
-
-    def fetch(self, capacity: str = '"1M"', reserved: int = 0) -> dict[Path, str]:
-        return fetch(self.catalog, load_cluster(str(self.cluster(capacity))), reserved, self.directory / "home/map")
-
-    def extents(self, file: str = "data") -> list[list[int]]:
-        replica = serving(self.catalog).get(self.directory / file)
-        return [] if replica is None else np.asarray(replica.access_map.extents)[:, :2].tolist()
-
-
-def cluster_text(directory: Path, capacity: str) -> str:
-    pools = "".join(
-        f"[pools.{name}]\nkind = '{kind}'\nstartup = {startup}\nread_seconds_per_byte = 5e-9\n"
-        f"write_seconds_per_byte = 5e-9\ncapacity = {size}\n"
-        f"where = ['{directory}/{name}0', '{directory}/{name}1']\n"
-        for name, kind, startup, size in (
-            ("hdd", "hdd", '[[0, 0.0], ["1M", 0.005], ["100G", 0.012]]', "0"),
-            ("ssd", "ssd", "[[0, 0.0], [4096, 8e-5]]", capacity),
-        )
-    )
-    return (
-        "[home]\npool = 'hdd'\nservers = 2\nstrip = '4K'\n[clients]\nprocesses_per_node = 16\nconnect_seconds = 0.0\n"
-        "network_seconds_per_byte = 0.0\n" + pools
-    )
-
-
-@pytest.fixture
-def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pools:
-    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
-    for name in ("logs", "ssd0", "ssd1"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "data").write_bytes(os.urandom(100_000))
-    return Pools(tmp_path, open_catalog())
 
 
 def test_what_saves_most_is_copied_and_the_least_is_missing(pools: Pools) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 import random
-import struct
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import google_crc32c
 import pytest
 
 from pdla.cli.caching import variables
@@ -22,73 +19,22 @@ from pdla.layouts.config import load_cluster
 from pdla.model import Device
 from pdla.policies.s4d import benefit_of
 from pdla.simulator import caching, core
-from tests.replicator.caches.test_caches import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_case
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.cached_writes import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case
+from tests.support.critical_requests import ALL, FAR, costs, left_on_servers, logs
+from tests.support.mpi import REPOSITORY
 
-ALL = "65536 2 2 5e-9 1e-8 1e-8 1 0 0.01 1 0 0.01 1e-8 1e-8 1 0 0 1 0 0"
 WRITES = "65536 2 2 5e-9 1e-8 1e-8 1 0 0 1 0 0.01 1e-8 1e-8 1 0 0 1 0 0"
 """Only writes need a start-up of the disks."""
 NONE = "65536 2 2 5e-9 1e-8 1e-8 1 0 0 1 0 0 1e-6 1e-6 1 0 0 1 0 0"
-FAR = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 300 0.02 2 0 0 300 0.02 1e-4 1e-4 1 0 0 1 0 0"
-"""Critical are pieces of 96 bytes at 192 bytes from the one before, and not 9600 bytes."""
 SLOW = "65536 1 2 1e-6 1e-6 1e-6 1 0 0 1 0 0 1e-8 1e-8 1 0 0 1 0 0"
 """The disks need no start-up."""
 OSDS = "backend = 'cephfs'\nwhere = ['/a']\nservers = ['hdd:osd.0', 'hdd:osd.1']"
-ROW = struct.Struct("<qqdq")
-HEADER = struct.Struct("<8sIIQQqqIiQqq")
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("critical")
 
 
 @pytest.fixture
-def case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+def case(any_case: Case) -> Case:
     """Under each MPI."""
-    return make_case(any_mpi, tmp_path, library, programs)
-
-
-@pytest.fixture
-def mpich_case(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH, since what others leave in a buffer behind the end of a file differs from run to run."""
-    (mpi,) = available_mpis()[0].values
-    assert isinstance(mpi, Mpi)
-    return make_case(mpi, tmp_path, library, programs)
-
-
-def costs(case: Case, model: str, **more: str) -> dict[str, str]:
-    """The variables of ``pdla run --policy s4d`` with two SSD servers."""
-    for name in ("ssd0", "ssd1", "critical"):
-        (case.directory / name).mkdir(exist_ok=True)
-    servers = ":".join(str(case.directory / f"ssd{i}") for i in range(2))
-    log = str(case.directory / "critical")
-    return {"PDLA_POLICY": "s4d", "PDLA_SSD_COSTS": model, "PDLA_SSD_PATH": servers, "PDLA_CRITICAL_LOG": log, **more}
-
-
-def left_on_servers(case: Case) -> list[list[str]]:
-    """The cache files of each server, and what else is in the directories of nodes without one."""
-    files = [[one for one in (case.directory / f"ssd{i}").rglob("*") if not one.is_dir()] for i in range(2)]
-    return [
-        sorted(one.name for one in some if one.suffix == ".cache" or not list(one.parent.glob("*.cache")))
-        for some in files
-    ]
-
-
-def logs(case: Case) -> list[dict[str, Any]]:
-    """What the ranks left, by rank."""
-    found = []
-    for path in (case.directory / "critical").glob("*/*.cdt"):
-        data = path.read_bytes()
-        magic, checksum, rows, device, inode, size, mtime_ns, path_bytes, rank, *judged = HEADER.unpack_from(data)
-        assert magic == b"PDLACDT2" and checksum == google_crc32c.value(data[16:])
-        assert len(data) == HEADER.size + rows * ROW.size + path_bytes
-        state = case.original.stat()
-        assert (device, inode, size, mtime_ns) == (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
-        assert data[len(data) - path_bytes :].decode() == str(case.original)
-        read = [ROW.unpack_from(data, HEADER.size + i * ROW.size) for i in range(rows)]
-        found.append({"rank": rank, "requests": judged[0], "segment": tuple(judged[1:]), "reads": read})
-    return sorted(found, key=lambda log: int(log["rank"]))
+    return any_case
 
 
 @pytest.mark.parametrize("model", [ALL, NONE, FAR], ids=["all", "none", "far"])

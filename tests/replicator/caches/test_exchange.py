@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pdla.replicator.journals import read_journal
-from tests.replicator.caches.test_caches import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_case, programs  # noqa: F401
+from tests.support.cached_writes import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_nodes
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, unavailable
 from tests.support.namespace_nodes import on_nodes
 
@@ -24,13 +24,8 @@ UNIT = 1000
 ALWAYS = {"PDLA_ROMIO_CB_WRITE": "enable", "PDLA_CB_BUFFER_SIZE": str(UNIT)}
 
 
-def make_nodes(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:  # noqa: F811
-    case = make_case(mpi, directory, library, programs)
-    return Case(mpi, on_nodes(directory, case.program), case.libraries, directory)
-
-
 @pytest.fixture
-def case(tmp_path: Path, library: Path, programs: Path) -> Case:  # noqa: F811
+def case(tmp_path: Path, library: Path, programs: Path) -> Case:
     """Under MPICH, on two nodes."""
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
@@ -38,7 +33,7 @@ def case(tmp_path: Path, library: Path, programs: Path) -> Case:  # noqa: F811
 
 
 @pytest.fixture(params=[*available_mpis(), *(mpi for mpi in debian_mpis() if mpi.id != "debian-mpich")])
-def any_case(request: pytest.FixtureRequest, tmp_path: Path, library: Path, programs: Path) -> Case:  # noqa: F811
+def any_case(request: pytest.FixtureRequest, tmp_path: Path, library: Path, programs: Path) -> Case:
     """Under each MPI, on two nodes.
 
     RATIONALE: between such nodes, programs of Debian's MPICH 4.0 sometimes do not leave MPI_Finalize, natively.
@@ -152,13 +147,13 @@ def test_h52_where_a_cache_is_full_the_mpi_library_writes(case: Case) -> None:
     assert any("no room" in why for why in ran.passed)
 
 
-def test_h53_a_rank_that_cannot_write_to_its_cache_keeps_all_from_it(case: Case, programs: Path) -> None:  # noqa: F811
+def test_h53_a_rank_that_cannot_write_to_its_cache_keeps_all_from_it(case: Case, programs: Path) -> None:
     """The bytes of the call that it got are not lost: the MPI library writes all of them."""
     if not shutil.which("strace"):
         unavailable("strace is not installed: it makes a write fail")
     script = case.directory / "ranked"
     failing = "strace -f -o /dev/null -e trace=pwritev -e inject=pwritev:error=EIO:when=2"
-    program = programs / case.mpi.name
+    program = programs / f"cached-{case.mpi.name}"
     script.write_text(f'#!/bin/sh\n[ "$PMI_RANK" = 1 ] && exec {failing} {program} "$@"\nexec {program} "$@"\n')
     script.chmod(0o755)
     native = case.natively("write:0", "again:0", "write:1", "all:0", ranks=4)

@@ -10,11 +10,11 @@ import pytest
 
 from pdla.errors import ConfigError
 from pdla.file_policies import FilePolicies
-from tests.conftest import Launching
-from tests.replicator.caches.test_cache_verbs import NODES, PRINT
-from tests.replicator.caches.test_caches import IMMEDIATE, ON_CLOSE, Case, make_case
-from tests.replicator.caches.test_critical_requests import ALL, costs, left_on_servers
-from tests.support.mpi import Mpi, launching_pdla
+from tests.support.cached_writes import IMMEDIATE, ON_CLOSE, Case
+from tests.support.clusters import NODES
+from tests.support.command_line import PRINT, Launching
+from tests.support.critical_requests import ALL, costs, left_on_servers
+from tests.support.mpi import launching_pdla
 
 TWO = "e10 1.data\ns4d"
 SSDS = """
@@ -28,15 +28,10 @@ where = ["ssd"]
 """
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("file_policies")
-
-
 @pytest.fixture
-def case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+def case(any_case: Case) -> Case:
     """Under each MPI."""
-    return make_case(any_mpi, tmp_path, library, programs)
+    return any_case
 
 
 @pytest.fixture

@@ -15,33 +15,25 @@ from typing import Any
 import pytest
 
 from pdla.replicator.backends.lov import Striping
-from pdla.replicator.backends.lov_components import encode_components
+from pdla.replicator.backends.lov_components import END, encode_components
 from pdla.simulator import core
-from tests.conftest import Launching
-from tests.replicator.backends.test_lov import END, INIT, blob, layout
-from tests.replicator.caches import test_critical_requests
-from tests.replicator.caches.test_caches import IMMEDIATE, SIZES, Case
-from tests.replicator.caches.test_critical_reads import cluster_text
-from tests.replicator.caches.test_critical_requests import left_on_servers, logs
-from tests.replicator.caches.test_exchange import make_nodes
-from tests.replicator.test_building import mounted
+from tests.support.cached_writes import IMMEDIATE, SIZES, Case, make_nodes
+from tests.support.clusters import cluster_text
+from tests.support.command_line import Launching
+from tests.support.critical_requests import left_on_servers, logs
+from tests.support.fragment_requests import COUNT, PIECE, RANKS, SERVERS, SLOW, STEPS, STRIP, costs
+from tests.support.lov_attributes import INIT, blob, layout
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
+from tests.support.small_file_systems import mounted
 from tests.support.striping_mount import StripingMount, striping_mount
 
-STRIP, SERVERS = 64, 3
-SLOW = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 60 1 0 60 1e-8 1e-8 1 0 0 1 0 0"
-"""The disks take a minute, by the model: however busy the machine is, any fragment is worth it."""
 FAST = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 0 1 0 0 1e-8 1e-8 1 0 60 1 0 60"
-RANKS, PIECE, COUNT = 3, 96, 200
-"""Of tests/programs/cached.c."""
-case, mpich_case = test_critical_requests.case, test_critical_requests.mpich_case
-programs = test_critical_requests.programs
-"""Fixtures."""
 
 
-def costs(case: Case, model: str = SLOW, **more: str) -> dict[str, str]:
-    """The variables of ``pdla run --policy ibridge`` with two SSD servers."""
-    return {**test_critical_requests.costs(case, model), "PDLA_POLICY": "ibridge", **more}
+@pytest.fixture
+def case(any_case: Case) -> Case:
+    """Under each MPI."""
+    return any_case
 
 
 def requests(rank: int, place: int = 0, shift: int = 0) -> Iterator[tuple[int, int]]:
@@ -147,14 +139,6 @@ def test_fragments_of_writes_are_cached_and_the_rest_is_not(case: Case) -> None:
     assert ran.passed == {"whole strips, beside fragments"}
     assert left_on_servers(case) == [[], []]
     assert {cache["policy"] for cache in ran.caches} == {"ibridge"}
-
-
-STEPS = {
-    "over": ["apart:0", "each:0", "barrier", "over:0", "barrier", "each:0", "barrier", "apart:0"],
-    "collective": ["apart:0", "one:0", "apart:0", "write:0", "barrier", "over:0", "barrier", "all:0"],
-    "others": ["write:0", "iapart:0", "halves:1", "read:1", "single:0", "reopen", "over:1", "barrier", "spread:3"],
-    "opened again": ["apart:1", "reopen", "apart:0", "ordered", "barrier", "over:1", "barrier", "iwrite:0", "vector:2"],
-}
 
 
 @pytest.mark.parametrize("steps", [*STEPS.values(), *SIZES.values()], ids=[*STEPS, *SIZES])

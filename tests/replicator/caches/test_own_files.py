@@ -16,17 +16,12 @@ from pdla.catalog import open_catalog
 from pdla.own_files import open_cache, open_directory
 from pdla.replicator.reservations import remove_cache, remove_unused_nodes
 from pdla.replicator.sync import write_back
-from tests.replicator.caches.test_caches import IMMEDIATE, ON_CLOSE, Case, make_case
-from tests.replicator.caches.test_critical_requests import ALL, costs
+from tests.support.cached_writes import IMMEDIATE, ON_CLOSE, Case, make_case
 from tests.support.compilers import GCC, compiled
+from tests.support.critical_requests import ALL, costs
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
 
 STRANGER = 20002
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("own")
 
 
 @pytest.fixture

@@ -16,34 +16,14 @@ from pathlib import Path
 import pytest
 
 from pdla.replicator.reservations import remove_unused_nodes
-from tests.replicator.caches.test_caches import IMMEDIATE, Case, Ran, make_case
-from tests.replicator.caches.test_critical_requests import ALL, costs, left_on_servers
-from tests.support.mpi import Mpi, available_mpis
+from tests.support.cached_writes import IMMEDIATE, Case, Ran
+from tests.support.critical_requests import ALL, costs, left_on_servers
 
 PIECE = 19200
 """Bytes that a rank writes in a step."""
 PAGE = 8192
 """What a file may take beyond its bytes, and some more."""
 MANY = [f"write:{i}" for i in range(8)]
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("rooms")
-
-
-@pytest.fixture
-def case(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH."""
-    (mpi,) = available_mpis()[0].values
-    assert isinstance(mpi, Mpi)
-    return make_case(mpi, tmp_path, library, programs)
-
-
-@pytest.fixture
-def any_case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under each MPI."""
-    return make_case(any_mpi, tmp_path, library, programs)
 
 
 def variables(case: Case, capacity: int) -> dict[str, str]:

@@ -18,17 +18,15 @@ from pdla.critical_data import CriticalData
 from pdla.file_policies import FilePolicies
 from pdla.layouts.config import load_cluster
 from pdla.replicator.critical_logs import ROW, Segments, joined, logs_in, read_log, read_logs, record
-from tests.conftest import Launching
-from tests.replicator.caches.test_caches import IMMEDIATE, SIZES, Case, make_case
-from tests.replicator.caches.test_critical_reads import SIZE, Pools, cluster_text, log, per_byte, pools, random_reads
-from tests.replicator.caches.test_critical_requests import logs
-from tests.replicator.caches.test_exchange import make_nodes
-from tests.replicator.caches.test_fragments import STEPS
-from tests.replicator.test_building import mounted
+from tests.support.cached_writes import IMMEDIATE, SIZES, Case, make_case, make_nodes
+from tests.support.clusters import cluster_text
+from tests.support.command_line import Launching
+from tests.support.critical_reads import SIZE, Pools, log, per_byte, random_reads
+from tests.support.critical_requests import logs
+from tests.support.fragment_requests import STEPS
 from tests.support.handmade_maps import heads, lift
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
-
-__all__ = ["pools"]
+from tests.support.small_file_systems import mounted
 
 HEAD, BODY = 512, 2048
 RANKS, PIECE, COUNT = 3, 96, 200
@@ -43,23 +41,10 @@ SLOW = {"PDLA_SSD_COSTS": "64 2 2 5e-9 1 1 1 0 0 1 0 0 1e-8 1e-8 1 0 0 1 0 0"}
 """Disks that need a second for a byte: a turn to load lasts as long as it may."""
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("segments")
-
-
 @pytest.fixture(params=available_mpis())
 def case(request: pytest.FixtureRequest, tmp_path: Path, library: Path, programs: Path) -> Case:
     """Under MPICH and Open MPI."""
     return make_case(request.param, tmp_path, library, programs)
-
-
-@pytest.fixture
-def mpich_case(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH."""
-    (mpi,) = available_mpis()[0].values
-    assert isinstance(mpi, Mpi)
-    return make_case(mpi, tmp_path, library, programs)
 
 
 def segments(buffer: int = 400, locality: float = 0.5) -> dict[str, str]:

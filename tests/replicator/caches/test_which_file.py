@@ -30,9 +30,9 @@ from pdla.replicator.journals import locked, paths_in, read_journal
 from pdla.replicator.lost_files import Verdict, look_for
 from pdla.replicator.sync import write_back
 from pdla.replicator.write_targets import cache_journals_of, journals_of
-from tests.replicator.caches.test_cache_verbs import Place, place  # noqa: F401
 from tests.support.compilers import GCC, compiled
 from tests.support.handmade_journals import CacheJournal
+from tests.support.killed_caches import Place
 from tests.support.mpi import REPOSITORY, unavailable
 from tests.support.small_file_systems import clone_of, two_file_systems
 
@@ -176,7 +176,7 @@ def _made(path: Path) -> Path:
 # ---- pdla sync -------------------------------------------------------------------------------------------------------
 
 
-def left(place: Place, directory: Path, target: Path, number: int, data: bytes) -> CacheJournal:  # noqa: F811
+def left(place: Place, directory: Path, target: Path, number: int, data: bytes) -> CacheJournal:
     """The journal of a process that was killed, whose bytes for the file wait in a cache file."""
     cache = place.directory / f"pdla-{number}.cache"
     cache.write_bytes(data)
@@ -186,7 +186,7 @@ def left(place: Place, directory: Path, target: Path, number: int, data: bytes) 
     return journal
 
 
-def test_h70_files_that_share_a_directory_of_journals_each_get_their_bytes(place: Place) -> None:  # noqa: F811
+def test_h70_files_that_share_a_directory_of_journals_each_get_their_bytes(place: Place) -> None:
     targets = [_made(place.directory / name) for name in ("one", "two", "three")]
     for number, target in enumerate(targets):
         left(place, place.noted, target, number, target.name.encode())
@@ -198,7 +198,7 @@ def test_h70_files_that_share_a_directory_of_journals_each_get_their_bytes(place
     assert not place.noted.exists()
 
 
-def test_h70_a_file_that_cannot_be_found_keeps_no_other_from_its_bytes(place: Place) -> None:  # noqa: F811
+def test_h70_a_file_that_cannot_be_found_keeps_no_other_from_its_bytes(place: Place) -> None:
     gone, there = (_made(place.directory / name) for name in ("gone", "there"))
     kept = left(place, place.noted, gone, 0, b"lost")
     left(place, place.noted, there, 1, b"home")
@@ -209,7 +209,7 @@ def test_h70_a_file_that_cannot_be_found_keeps_no_other_from_its_bytes(place: Pl
     assert kept.path.exists() and kept.cache.read_bytes() == b"lost"
 
 
-def test_h70_bytes_are_dropped_of_the_file_that_is_named(place: Place) -> None:  # noqa: F811
+def test_h70_bytes_are_dropped_of_the_file_that_is_named(place: Place) -> None:
     """Of the two of one directory."""
     files = [_made(place.directory / name) for name in ("one", "two")]
     for number, file in enumerate(files):
@@ -225,7 +225,7 @@ def _damage(path: Path) -> None:
     path.write_bytes(b"PDLAJNL4" + bytes(5000))
 
 
-def test_h70_bytes_of_another_file_stay_when_a_journal_of_the_named_file_is_damaged(place: Place) -> None:  # noqa: F811
+def test_h70_bytes_of_another_file_stay_when_a_journal_of_the_named_file_is_damaged(place: Place) -> None:
     """What is damaged is of the file whose name the directory has, for all that is known."""
     named, other = place.original, _made(place.directory / "other")
     kept = left(place, place.noted, other, 0, b"rest")
@@ -242,7 +242,7 @@ def test_h70_bytes_of_another_file_stay_when_a_journal_of_the_named_file_is_dama
 
 
 @pytest.mark.parametrize("found_by", ["name", "name of a cache", "inode"])
-def test_h47_a_file_of_which_nothing_but_a_damaged_journal_is_left_can_be_named(place: Place, found_by: str) -> None:  # noqa: F811
+def test_h47_a_file_of_which_nothing_but_a_damaged_journal_is_left_can_be_named(place: Place, found_by: str) -> None:
     target, root = place.original, place.noted.parent
     directory = {
         "name": journals_of(root.parent / "replicas.map", target),
@@ -261,7 +261,7 @@ def test_h47_a_file_of_which_nothing_but_a_damaged_journal_is_left_can_be_named(
     assert (row.original, row.problem, paths_in(directory)) == (target, "", [])
 
 
-def test_h68_a_file_whose_last_name_was_seen_to_go_is_gone(place: Place) -> None:  # noqa: F811
+def test_h68_a_file_whose_last_name_was_seen_to_go_is_gone(place: Place) -> None:
     target = _made(place.directory / "file")
     journal = left(place, place.noted, target, 0, b"some")
     target.unlink()
@@ -271,7 +271,7 @@ def test_h68_a_file_whose_last_name_was_seen_to_go_is_gone(place: Place) -> None
 
 
 def test_h68_files_near_the_old_name_are_looked_at_up_to_a_number(
-    place: Place,  # noqa: F811
+    place: Place,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (place.directory / "d").mkdir()
@@ -284,7 +284,7 @@ def test_h68_files_near_the_old_name_are_looked_at_up_to_a_number(
     assert found.verdict is Verdict.NOT_KNOWN and "among 0 files near its name" in found.why
 
 
-def test_h69_a_change_that_only_may_have_happened_is_asked_about(place: Place) -> None:  # noqa: F811
+def test_h69_a_change_that_only_may_have_happened_is_asked_about(place: Place) -> None:
     target = _made(place.directory / "file")
     left(place, place.noted, target, 0, b"NEW!")
     before = target.stat()
@@ -297,7 +297,7 @@ def test_h69_a_change_that_only_may_have_happened_is_asked_about(place: Place) -
 
 
 @pytest.mark.parametrize("change", ["chmod", "link", "rename"])
-def test_h69_what_only_changes_the_ctime_and_can_be_told_is_no_change(place: Place, change: str) -> None:  # noqa: F811
+def test_h69_what_only_changes_the_ctime_and_can_be_told_is_no_change(place: Place, change: str) -> None:
     target = _made(place.directory / "file")
     left(place, place.noted, target, 0, b"NEW!")
     if change == "chmod":
@@ -310,7 +310,7 @@ def test_h69_what_only_changes_the_ctime_and_can_be_told_is_no_change(place: Pla
     assert (row.problem, target.read_bytes()) == ("", b"NEW!")
 
 
-def test_h70_notes_and_directories_without_journals_are_removed(place: Place) -> None:  # noqa: F811
+def test_h70_notes_and_directories_without_journals_are_removed(place: Place) -> None:
     root = place.noted.parent
     for name in ("cache-1", "target"):
         (root / name).mkdir(parents=True)

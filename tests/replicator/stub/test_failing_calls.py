@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.replicator.caches.test_caches import ON_CLOSE, make_case
-from tests.replicator.stub.test_leases import Leased, either_leased, file  # noqa: F401
-from tests.replicator.test_sync import RANKS, ROWS, check, programs  # noqa: F401
 from tests.searches.killing_write_backs import interrupter
 from tests.searches.mpiio import Job, Program, Runner, by_program, make
+from tests.support.cached_writes import ON_CLOSE, make_case
+from tests.support.leased_files import Leased
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, link_library
+from tests.support.written_rounds import RANKS, ROWS, check
 
 SOURCE = REPOSITORY / "tests/programs/failing_calls.c"
 WRAPPED = (
@@ -150,7 +150,7 @@ def check_next_open(leased: Leased) -> None:
 
 @pytest.mark.parametrize("calls", ["opendir 1", "readdir 1", "opendir -1", "readdir -4", "fcntl 1", "statx 1"])
 @pytest.mark.thorough(2)
-def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Leased, calls: str) -> None:  # noqa: F811
+def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Leased, calls: str) -> None:
     """The first lookup is for the directories of journals, the next for the journals in one of them."""
     either_leased.write()
     journals = either_leased.place.journals
@@ -165,20 +165,20 @@ def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Lea
     "calls",
     ["rename 1", "write 1", "fsync 1", "fdatasync 1", "pwrite 1", "realloc 1", "calloc 1", "malloc -1", "mmap -1"],
 )
-def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(either_leased: Leased, calls: str) -> None:  # noqa: F811
+def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(either_leased: Leased, calls: str) -> None:
     either_leased.write()
     either_leased.open("original", "b", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
     check_next_open(either_leased)
 
 
-def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open of a program that knows no map finds journals by the note only."""
     monkeypatch.setenv("PDLA_TEST_FAILING", "mkdir 1")
     either_leased.write(journals=0)
     check(either_leased.place, 1, 1)
 
 
-def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased) -> None:  # noqa: F811
+def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased) -> None:
     either_leased.write()
     seen = either_leased.open("original", "b", "look", extra=["PDLA_TEST_FAILING=fdatasync 1", "PDLA_OLD_BYTES=1"])
     assert "position" in seen
@@ -190,7 +190,7 @@ def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased
 )
 @pytest.mark.parametrize("writes", ["close", "lease"])
 @pytest.mark.thorough(4)
-def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str, calls: str) -> None:  # noqa: F811
+def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str, calls: str) -> None:
     place, said = file.place, file.place.directory / "said"
     failing = ["env", f"PDLA_TEST_FAILING={calls}"]
     file.original.write_bytes(b"")
@@ -202,7 +202,7 @@ def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str
 
 
 @pytest.mark.parametrize("calls", [*(f"agreements {n}th" for n in range(1, 9)), *(f"open {n}th" for n in range(2, 12))])
-def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -> None:  # noqa: F811
+def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -> None:
     file.write()
     file.open("original", "b", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
     check_next_open(file)
@@ -218,7 +218,7 @@ def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -
     ],
 )
 @pytest.mark.thorough(8)
-def test_h47_a_reader_sees_the_newest_bytes_or_an_error_when_a_call_fails(either_leased: Leased, calls: str) -> None:  # noqa: F811
+def test_h47_a_reader_sees_the_newest_bytes_or_an_error_when_a_call_fails(either_leased: Leased, calls: str) -> None:
     steps = ("look", "seek-end", "read", "look")
     either_leased.write("native")
     native = either_leased.open("native", "r", *steps)
@@ -232,7 +232,7 @@ def test_h47_a_reader_sees_the_newest_bytes_or_an_error_when_a_call_fails(either
     check_next_open(either_leased)
 
 
-def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_change(file: Leased) -> None:  # noqa: F811
+def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_change(file: Leased) -> None:
     """Its intent was to end ten seconds before the kill, and has been renewed."""
     late = "PDLA_TEST_FAILING=clock_gettime 1th"
     file.write()
@@ -278,7 +278,7 @@ def test_a_size_that_a_cache_cannot_say_is_an_error(calls: str, library: Path, t
     assert case.original.read_bytes() == written
 
 
-def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_leased: Leased) -> None:  # noqa: F811
+def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_leased: Leased) -> None:
     place, mpi = either_leased.place, either_leased.place.mpi
     program = mpi.compile(REPOSITORY / "tests/programs/many_requests.c", place.directory / "many", "-Wall", "-Wextra")
     assert mpi.run(place.words(str(program), str(place.original), writes="lease")).split() == [str(ROWS)] * RANKS

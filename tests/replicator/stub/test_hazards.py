@@ -18,14 +18,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import Pdla
-from tests.replicator.stub.test_stub import Case, case, mpich, programs, total
 from tests.searches.mpiio import Job, Program, Runner
+from tests.support.command_line import Pdla
 from tests.support.compilers import compiled
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import REPOSITORY, Mpi
-
-__all__ = ["case", "mpich", "programs"]  # fixtures
+from tests.support.redirected_reads import Case, total
 
 TABLE = """
 file a 20000

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Launching, Pdla
-from tests.replicator.stub.test_leases import Leased, file  # noqa: F401
-from tests.replicator.test_sync import programs  # noqa: F401
+from tests.support.command_line import Launching, Pdla
 from tests.support.compilers import GCC, compiled
+from tests.support.leased_files import Leased
 from tests.support.mpi import REPOSITORY, unavailable
 
 VARIABLES = ("PDLA_HOME", "XDG_DATA_HOME", "HOME", "PDLA_MAP")
@@ -138,7 +137,7 @@ def test_h64_a_home_that_others_can_change_is_not_used(in_c: Path, pdla: Launchi
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
-def test_h65_a_traced_program_finds_what_waits_in_a_home_that_no_shell_has_expanded(file: Leased) -> None:  # noqa: F811
+def test_h65_a_traced_program_finds_what_waits_in_a_home_that_no_shell_has_expanded(file: Leased) -> None:
     file.write("native")
     native = file.open("native", "r", "read")
     file.write()
@@ -146,7 +145,7 @@ def test_h65_a_traced_program_finds_what_waits_in_a_home_that_no_shell_has_expan
     assert file.open("trace", "r", "read", extra=["env", *home]) == native
 
 
-def test_h65_a_preloaded_program_says_once_that_it_finds_nothing(file: Leased) -> None:  # noqa: F811
+def test_h65_a_preloaded_program_says_once_that_it_finds_nothing(file: Leased) -> None:
     """It redirects nothing, and runs."""
     file.write("native")
     native = file.open("native", "r", "read")

@@ -22,13 +22,13 @@ from pdla.replicator.intent import NAME as INTENT
 from pdla.replicator.intent import HeldIntent, read_intent
 from pdla.replicator.mapfile import publish
 from pdla.replicator.sync import STAMP_SLACK_NS, write_back
-from tests.replicator.stub.test_leases import ERR_IO, Leased, damage, make_leased
-from tests.replicator.stub.test_writes import Case, columns, halves, make_case
-from tests.replicator.test_sync import RANKS, killed_with_journals, programs  # noqa: F401
 from tests.searches.killing_write_backs import interrupter
 from tests.support.handmade_journals import Image
 from tests.support.handmade_maps import Replica
+from tests.support.leased_files import ERR_IO, Leased, damage, make_leased
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.redirected_writes import Case, columns, halves, make_case
+from tests.support.written_rounds import RANKS, killed_with_journals
 
 PIECE, ROWS, START = 96, 60, 480
 """Of tests/programs/writes.c."""
@@ -210,7 +210,7 @@ class Consumer:
 def consumer(
     tmp_path: Path,
     library: Path,
-    programs: Path,  # noqa: F811
+    programs: Path,
     monkeypatch: pytest.MonkeyPatch,
     readers: Callable[[Mpi, str], Path],
 ) -> Iterator[Consumer]:
@@ -226,7 +226,7 @@ def either(
     mpi: Mpi,
     tmp_path: Path,
     library: Path,
-    programs: Path,  # noqa: F811
+    programs: Path,
     monkeypatch: pytest.MonkeyPatch,
     readers: Callable[[Mpi, str], Path],
 ) -> Iterator[Consumer]:

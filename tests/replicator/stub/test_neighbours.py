@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Launching
-from tests.replicator.test_sync import favourable
+from tests.support.clusters import favourable
+from tests.support.command_line import Launching
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
 
@@ -82,14 +82,9 @@ class Case:
         return printed, [file for report in reports for file in report["writes"]]
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("neighbours")
-
-
 @pytest.fixture
 def case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
-    program = programs / any_mpi.name
+    program = programs / f"neighbours-{any_mpi.name}"
     if not program.exists():
         any_mpi.compile(REPOSITORY / "tests/programs/neighbours.c", program, "-Wall", "-Wextra")
     return Case(any_mpi, program, library, tmp_path)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.autopilot.test_autopilot import CLUSTER
-from tests.conftest import Launching
+from tests.support.clusters import SEEKING_DISKS
+from tests.support.command_line import Launching
 from tests.support.mpi import Mpi, available_mpis
 
 RANKS, PIECE, RECORD, RECORDS = 4, 1000, 100_000, 11
@@ -52,7 +52,7 @@ class Records:
         self.words = mpi.command(RANKS, mpi.python, program, *self.files)
         self.pdla.home.mkdir()
         self.cluster = self.pdla.home / "cluster.toml"
-        self.cluster.write_text(CLUSTER.replace("home/", f"{self.pdla.home}/"))
+        self.cluster.write_text(SEEKING_DISKS.replace("home/", f"{self.pdla.home}/"))
         self.native = mpi.run(self.words, directory)
 
     def plan(self) -> None:

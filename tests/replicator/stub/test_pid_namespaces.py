@@ -18,28 +18,15 @@ from pdla.model import Identity
 from pdla.processes import process_table
 from pdla.replicator import intent
 from pdla.replicator.journals import paths_in, read_journal
-from tests.replicator.caches import test_caches
-from tests.replicator.caches.test_critical_requests import FAR, costs, logs
-from tests.replicator.stub.test_writes import PIECE, ROWS, Case, make_case, programs, total  # noqa: F401
+from tests.support import cached_writes
 from tests.support.compilers import GCC, compiled
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.critical_requests import FAR, costs, logs
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.redirected_writes import PIECE, ROWS, Case, make_case, total
 
 # Without mpiexec, which would have one start only.
 ONE_BY_ONE = 'unset PMI_FD PMI_RANK PMI_SIZE; for program in 1 2 3; do unshare --pid --fork "$@"; done'
 STUB = REPOSITORY / "replicator/stub"
-
-
-@pytest.fixture(scope="module")
-def alone() -> list[str]:
-    """Words before a command that make it process 2 of a PID namespace, whose process 1 waits for it."""
-    words = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", '"$@"; exit $?', "sh"]
-    try:
-        done = subprocess.run([*words, "sh", "-c", "echo $$"], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        unavailable("there is no unshare")
-    if done.stdout != "2\n":
-        unavailable(f"there are no PID namespaces: {done.stderr.strip()}")
-    return words
 
 
 def held_at(call: str, words: Sequence[str | Path]) -> list[str | Path]:
@@ -60,7 +47,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def case(tmp_path: Path, library: Path, programs: Path) -> Case:  # noqa: F811
+def case(tmp_path: Path, library: Path, programs: Path) -> Case:
     """MPICH reads other ranks' memory by their process numbers, which other namespaces do not know."""
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
@@ -131,12 +118,12 @@ def test_h57_pdla_sync_of_two_nodes_makes_an_intent_at_once(tmp_path: Path, monk
 def test_h57_ranks_of_one_number_leave_a_log_of_critical_requests_each(
     alone: list[str], case: Case, library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    made = test_caches.make_case(case.mpi, case.directory, library, tmp_path_factory.mktemp("cached"))
+    made = cached_writes.make_case(case.mpi, case.directory, library, tmp_path_factory.mktemp("cached"))
     program = case.directory / "apart"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(alone)} {made.program} "$@"\n')
     program.chmod(0o755)
     apart = replace(made, program=program)
-    apart.same(test_caches.IMMEDIATE, "write:0", "read:0", "read:0", "all:0", **costs(apart, FAR))
+    apart.same(cached_writes.IMMEDIATE, "write:0", "read:0", "read:0", "all:0", **costs(apart, FAR))
     assert [log["rank"] for log in logs(apart)] == [0, 1, 2]
 
 

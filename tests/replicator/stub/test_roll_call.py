@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Pdla
-from tests.replicator.stub.test_pid_namespaces import alone  # noqa: F401
 from tests.support.columns import SIDE, Columns
+from tests.support.command_line import Pdla
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded, debian_mpis
 
 RANKS = 4
@@ -91,7 +90,7 @@ def test_ranks_that_wait_long_for_others_say_so_if_nobody_could_ask(
 @pytest.mark.parametrize("replicated", available_mpis(), indirect=True)
 def test_h57_a_rank_whose_container_hides_the_launcher_keeps_all_from_redirection(
     replicated: tuple[Mpi, Columns, str],
-    alone: list[str],  # noqa: F811
+    alone: list[str],
 ) -> None:
     """The last rank is in a PID namespace of its own, from which Hydra's proxy cannot be seen.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.replicator.stub import test_stub, test_writes
+from tests.support import redirected_reads, redirected_writes
 from tests.support.compilers import compiled
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library, unavailable
@@ -57,23 +57,33 @@ def races(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
 
 @pytest.mark.thorough
 def test_no_read_leaves_its_memory(addresses: Sanitized, tmp_path: Path) -> None:
-    case = test_stub.Case(addresses.mpi, addresses.compile("reads.c"), addresses.library, tmp_path)
+    case = redirected_reads.Case(addresses.mpi, addresses.compile("reads.c"), addresses.library, tmp_path)
     case.publish(case.columns(strips=[64, 32, 48]), Replica(size=900, extents=[(600, 400, 0), (5000, 500, 400)]))
-    seen, reports = case.run(*test_stub.STEPS, "writable", "write-by-last", "look", ranks=2, redirected=True)
-    assert seen and test_stub.total(reports, "replica", "bytes") > 20000
+    seen, reports = case.run(*redirected_reads.STEPS, "writable", "write-by-last", "look", ranks=2, redirected=True)
+    assert seen and redirected_reads.total(reports, "replica", "bytes") > 20000
 
 
 def test_no_write_leaves_its_memory(addresses: Sanitized, tmp_path: Path) -> None:
-    case = test_writes.Case(addresses.mpi, addresses.compile("writes.c"), addresses.library, tmp_path)
-    case.prepare(test_writes.columns(strips=[1000, 500]))
-    steps = ["open-both", *test_writes.FREE, "visible", "shrink", "visible", "strided", "close", "open-read", "close"]
+    case = redirected_writes.Case(addresses.mpi, addresses.compile("writes.c"), addresses.library, tmp_path)
+    case.prepare(redirected_writes.columns(strips=[1000, 500]))
+    steps = [
+        "open-both",
+        *redirected_writes.FREE,
+        "visible",
+        "shrink",
+        "visible",
+        "strided",
+        "close",
+        "open-read",
+        "close",
+    ]
     _, reports = case.run("lease", *steps, ranks=2)
-    assert test_writes.total(reports, "redirected") > 0
+    assert redirected_writes.total(reports, "redirected") > 0
 
 
 @pytest.mark.thorough
 def test_threads_that_read_do_not_race(races: Sanitized, tmp_path: Path) -> None:
-    case = test_stub.Case(races.mpi, races.compile("reads.c"), races.library, tmp_path)
+    case = redirected_reads.Case(races.mpi, races.compile("reads.c"), races.library, tmp_path)
     case.publish(case.columns(strips=[50, 40]))
     _, reports = case.run("threads", "threads-read-on", ranks=2, redirected=True)
     files = [report["files"][0] for report in reports]

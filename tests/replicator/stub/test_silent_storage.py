@@ -22,15 +22,14 @@ from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan
 from pdla.mounts import LOCAL
 from pdla.policies.planfile import write_plan
 from pdla.replicator.backends import base
-from tests.autopilot.test_autopilot import CLUSTER
-from tests.conftest import REPOSITORY, InProcess
-from tests.replicator.caches import test_caches, test_critical_requests
-from tests.replicator.stub.test_stub import Case, mpich, programs, total
+from tests.support import cached_writes, critical_requests
+from tests.support.clusters import SEEKING_DISKS
+from tests.support.command_line import InProcess
+from tests.support.compilers import REPOSITORY
 from tests.support.handmade_maps import write_map
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded
+from tests.support.redirected_reads import Case, total
 from tests.support.striping_mount import StripingMount, striping_mount
-
-__all__ = ["mpich", "programs"]  # fixtures
 
 ENDS = 120.0
 """Seconds after which the server goes on: what waits for it then ends, and says what is wrong."""
@@ -82,13 +81,13 @@ def test_h66_a_program_ends_whose_caches_are_on_storage_that_does_not_answer(
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
     (programs := tmp_path / "programs").mkdir()
-    case = test_caches.make_case(mpi, tmp_path, library, programs)
-    variables = case.variables(test_caches.ON_CLOSE, PDLA_E10_CACHE_PATH=str(mounted.mount / "ssd1"))
+    case = cached_writes.make_case(mpi, tmp_path, library, programs)
+    variables = case.variables(cached_writes.ON_CLOSE, PDLA_E10_CACHE_PATH=str(mounted.mount / "ssd1"))
     for number in range(2):
         (mounted.mount / f"ssd{number}").mkdir()
     if policy == "s4d":
         servers = ":".join(str(mounted.mount / f"ssd{number}") for number in range(2))
-        costs = test_critical_requests.ALL
+        costs = critical_requests.ALL
         variables |= {"PDLA_POLICY": policy, "PDLA_SSD_COSTS": costs, "PDLA_SSD_PATH": servers}
     case.run(variables, "write:0", "kill", fails=True)
     native = case.original.read_bytes()
@@ -182,7 +181,7 @@ def test_h66_a_plan_for_storage_that_does_not_answer_ends_with_one_line(
     (tmp_path / "run.csv").write_text("\n".join(["rank,file,op,offset,length,t_start,t_end", *rows]))
     pdla.run("import", "csv", "run.csv", "-o", "run.h5")
     data.write_bytes(bytes(64))
-    (tmp_path / "cluster.toml").write_text(CLUSTER.replace("home/", f"{storage}/"))
+    (tmp_path / "cluster.toml").write_text(SEEKING_DISKS.replace("home/", f"{storage}/"))
     asked = data if what == "original" else storage
     with silent(mounted):
         planned = pdla.run("plan", "run.h5", "--cluster", "cluster.toml", code=1)

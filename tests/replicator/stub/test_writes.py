@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from pdla.replicator.exit_reports import collect
-from pdla.replicator.journals import paths_in, read_journal
+from pdla.replicator.journals import read_journal
 from tests.searches.killing_write_backs import interrupter
 from tests.support.compilers import GCC, compiled
 from tests.support.counted_disk import Disk
@@ -38,104 +38,15 @@ from tests.support.mpi import (
     debian_mpis,
     unavailable,
 )
+from tests.support.redirected_writes import FREE, PIECE, ROWS, START, Case, columns, halves, make_case, total
 
-PIECE, ROWS, START = 96, 60, 480
 LOCKED = re.compile("locked .*")
 SIZE = START + 4 * ROWS * PIECE
 PROGRAMS = int(os.environ.get("PDLA_TEST_PROGRAMS", "4"))
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where tests/programs/writes.c goes, compiled once for each MPI."""
-    return tmp_path_factory.mktemp("writers")
-
-
-def columns(**layout: Any) -> Replica:
-    """The four columns that the program writes, one after another."""
-    column = ROWS * PIECE
-    loops = [(ROWS, 4 * PIECE, PIECE), (4, PIECE, column)]
-    return Replica(size=4 * column, start=START, length=PIECE, loops=loops, **layout)
-
-
-@dataclass
-class Case:
-    """A file that does not exist yet, the replicas for its writes, and the program that writes it, under one MPI."""
-
-    mpi: Mpi
-    program: Path
-    library: Path
-    directory: Path
-
-    @property
-    def original(self) -> Path:
-        return self.directory / "original"
-
-    @property
-    def journals(self) -> list[Path]:
-        return paths_in(self.directory / "journals" / "original")
-
-    def prepare(self, *replicas: Replica, reading: Sequence[Replica] = ()) -> None:
-        made = [replica.prepare(self.directory / f"replica{i}") for i, replica in enumerate(replicas)]
-        files = [(self.original, reading)] if reading else []
-        write_map(self.directory / "map", files, targets=[(self.original, made)])
-
-    def prepare_anew(self, replica: Replica) -> None:
-        """With another replica."""
-        shutil.rmtree(self.directory / "replica0")
-        self.prepare(replica)
-
-    def run(
-        self, mode: str, *steps: str, ranks: int = 4, watch: Sequence[str | Path] = ()
-    ) -> tuple[str, list[dict[str, Any]]]:
-        """What the ranks saw, and the parts on writes of their exit reports; ``mode`` "native": without the library."""
-        out = Path(tempfile.mkdtemp(dir=self.directory))
-        settings = [
-            *(f"PDLA_MAP={self.directory / 'map'}", f"PDLA_REPORT={out}"),
-            *(f"PDLA_WRITES={mode}", f"LD_PRELOAD={self.library}"),
-        ]
-        words = [self.program, self.original, out / "rank", *steps]
-        self.mpi.run(self.mpi.command(ranks, *watch, "env", *(settings if mode != "native" else []), *words))
-        seen = "".join(f"rank {i}\n{(out / f'rank.{i}').read_text()}" for i in range(ranks))
-        reports = sorted((json.loads(path.read_text()) for path in out.glob("*/*.json")), key=lambda one: one["rank"])
-        return seen, [file for report in reports for file in report["writes"]]
-
-    def compare(
-        self,
-        *steps: str,
-        ranks: int = 4,
-        before: bytes | None = None,
-        mode: str = "close",
-        watch: Sequence[str | Path] = (),
-    ) -> list[dict[str, Any]]:
-        """Run natively and redirected; the same must be seen, and be in the file."""
-        results = []
-        for how in ("native", mode):
-            self.original.unlink(missing_ok=True)
-            if before is not None:
-                self.original.write_bytes(before)
-            seen, reports = self.run(how, *steps, ranks=ranks, watch=watch)
-            results.append((seen, self.original.read_bytes() if self.original.exists() else None))
-        assert results[0] == results[1]
-        assert self.journals == []
-        return reports
-
-
-def total(reports: list[dict[str, Any]], part: str, key: str = "bytes") -> int:
-    return sum(report[part][key] for report in reports)
-
-
 def reasons(reports: list[dict[str, Any]]) -> set[str]:
     return {passed["why"] for report in reports for passed in report["passed"]}
-
-
-def make_case(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:
-    program = programs / mpi.name
-    if not program.exists():
-        mpi.compile(REPOSITORY / "tests/programs/writes.c", program, "-Wall", "-Wextra")
-    case = Case(mpi, program, library, directory)
-    case.prepare(columns(strips=[1000, 500]))
-    return case
 
 
 @pytest.fixture
@@ -214,13 +125,6 @@ def test_a_rank_opens_the_components_that_it_writes_to(mpich: Case) -> None:
     assert total(reports, "redirected") == 4 * ROWS * PIECE
     logs = [log.read_text() for log in mpich.directory.glob("calls.*")]
     assert sorted(log.count("/replica0/") for log in logs if "/replica0/" in log) == [1, 1, 1, 1, 4]
-
-
-def halves() -> list[Replica]:
-    """Two columns each, backwards."""
-    loops = [(ROWS, 4 * PIECE, -PIECE), (2, PIECE, ROWS * PIECE)]
-    half = Replica(size=2 * ROWS * PIECE, length=PIECE, replica_start=(ROWS - 1) * PIECE, loops=loops, strips=[700])
-    return [replace(half, start=START + first * PIECE, components=[]) for first in (0, 2)]
 
 
 def test_two_replicas_that_interleave_are_written_back_together(mpich: Case) -> None:
@@ -789,20 +693,6 @@ def test_nobody_joins_where_somebody_was_killed(mpich: Case) -> None:
         let_go()
 
 
-FREE = [
-    "joining",
-    "strided",
-    "twice",
-    "backwards",
-    "pointer",
-    "collective",
-    "at-all",
-    "nonblocking",
-    "split",
-    "header",
-    "external",
-]
-FREE += ["own-reads", "again", "shared", "ordered", "sync", "size", "grow", "misuse"]
 CAREFUL = [["visible", "read-all"], ["visible", "across", "visible"], ["overtake"], ["atomic", "twice", "not-atomic"]]
 CAREFUL += [["visible", "around", "visible"], ["visible", "around-later", "visible"]]
 CAREFUL += [["visible", "shrink", "visible", "strided", "visible"], ["visible", "close", "open-both"]]
