@@ -14,10 +14,9 @@ from pdla.analyzers.local_patterns import find_local, merged
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.traces.trace import Trace
+from tests.support.command_line import PDLA
 from tests.support.handmade_traces import Call, make_trace
 from tests.support.mpi import Mpi, available_mpis, launching_pdla
-
-PDLA = Path(sys.executable).parent / "pdla"
 
 
 @pytest.fixture(params=available_mpis(), ids=lambda mpi: mpi.name)
@@ -26,7 +25,7 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 
 
 def analyzed(mpi: Mpi | None, processes: int, trace: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    words = [str(PDLA), "analyze", str(trace), *options]
+    words = [PDLA, "analyze", str(trace), *options]
     environment = {**os.environ, "PDLA_HOME": str(trace.parent / "home"), **(mpi.env if mpi else {})}
     command = mpi.command(processes, *words) if mpi else words
     return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)

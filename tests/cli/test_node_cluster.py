@@ -12,7 +12,8 @@ import pytest
 from pdla import load
 from tests.searches.killing_nodes import MODES as KILLED_MODES
 from tests.searches.killing_nodes import STAGES, Killing
-from tests.support.loop_on_nodes import MODES, PDLA, WRITES, WRITES_ONLY, Loop
+from tests.support.command_line import PDLA
+from tests.support.loop_on_nodes import MODES, WRITES, WRITES_ONLY, Loop
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded
 from tests.support.node_cluster import node_cluster
 from tests.support.postgresql_server import new_database

@@ -36,10 +36,10 @@ from pdla.replicator.component_access import follow_owner
 from pdla.replicator.copying import Progress
 from pdla.replicator.verify import gc, verify
 from tests.searches.killing_builds import kill_at_random
+from tests.support.command_line import PDLA
 from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
 from tests.support.small_file_systems import mounted
 
-PDLA = Path(sys.executable).parent / "pdla"
 SERVERS = 4
 
 
@@ -72,7 +72,7 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 
 
 def replicated(plan: Path, mpi: Mpi | None = None, processes: int = 1) -> subprocess.CompletedProcess[str]:
-    words = [str(PDLA), "replicate", str(plan), "--json"]
+    words = [PDLA, "replicate", str(plan), "--json"]
     environment = {**os.environ, "PDLA_HOME": str(plan.parent), **(mpi.env if mpi else {})}
     command = mpi.command(processes, *words) if mpi else words
     return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)

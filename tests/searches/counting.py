@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.loop_on_nodes import CLUSTER, PDLA
+from tests.support.command_line import PDLA
+from tests.support.loop_on_nodes import CLUSTER
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
 
 START, PIECE, COUNT = 5, 96, 4

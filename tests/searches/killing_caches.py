@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pdla.replicator.journals import read_journal
 from tests.searches.mpiio import CACHED, ON_NODES, SEGMENT, cache_variables
+from tests.support.command_line import PDLA
 from tests.support.handmade_maps import heads, lift
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library
 from tests.support.namespace_nodes import on_nodes
@@ -26,7 +27,6 @@ RANKS, PIECE, COUNT, PLACES = 3, 96, 200, 4
 """Of tests/programs/cached.c."""
 END = 5 + RANKS * PIECE * COUNT * PLACES
 SEEDS = {"write": 0, "again": 100, "iwrite": 200, "split": 300, "apart": 700}
-PDLA = Path(sys.executable).with_name("pdla")
 
 
 def content(rank: int, seed: int) -> bytes:

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.searches.killing_caches import SEEDS, content
-from tests.support.loop_on_nodes import COUNT, PDLA, PIECE, START, WRITES_ONLY, Loop
+from tests.support.command_line import PDLA
+from tests.support.loop_on_nodes import COUNT, PIECE, START, WRITES_ONLY, Loop
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.node_cluster import node_cluster
 

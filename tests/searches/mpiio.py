@@ -40,6 +40,7 @@ from pdla.model import Layout, Signature
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import publish
 from pdla.replicator.write_targets import directory_identity
+from tests.support.command_line import PDLA
 from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
 from tests.support.namespace_nodes import on_nodes
@@ -87,7 +88,6 @@ def cache_variables(mode: str, cache: Path) -> dict[str, str]:
 
 
 BATCH = 20  # programs with the same jobs, which are run together
-PDLA = Path(sys.executable).with_name("pdla")
 OPENINGS = ["r", "u", "u", "uc", "ua", "wa", "uca", "us", "rs", "ws", "w", "wc", "uce", "ro", "ud", "rd", "-"]
 
 
@@ -650,7 +650,7 @@ class Runner:
 
     def sync(self, directory: Path) -> None:
         """Write back what leases have left; this must succeed."""
-        self.mpi.run([str(PDLA), "sync"], variables={"PDLA_HOME": str(directory)})
+        self.mpi.run([PDLA, "sync"], variables={"PDLA_HOME": str(directory)})
 
     def sequence(self, programs: Sequence[Program], directory: Path, how: str, writes: str) -> list[list[str]]:
         """What each rank of each job saw."""
@@ -706,7 +706,7 @@ class Runner:
             yield from ((program, found.get(program.number, "")) for program in programs)
             return
         except (AssertionError, subprocess.TimeoutExpired) as error:
-            how = "redirected" if "redirected.out" in str(error) or str(PDLA) in str(error) else "native"
+            how = "redirected" if "redirected.out" in str(error) or PDLA in str(error) else "native"
             why = NATIVELY if how == "native" else str(error)[:2000]
             begun = begun_in(directory, how) or [0]
         finally:

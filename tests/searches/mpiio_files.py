@@ -47,6 +47,7 @@ from pdla.cli import main as verb
 from pdla.cli.signals import STOPPING
 from pdla.replicator.mapfile import publish
 from tests.searches.mpiio import CACHED, ON_NODES, SEGMENT, Program, cache_variables, register, shrink
+from tests.support.command_line import PDLA
 from tests.support.file_oracle import File, Image, Names, WrongError
 from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, remove_segments
@@ -61,7 +62,6 @@ TWIN, CLONE, LINK = "t", "k", "l"
 LATER_S = 2.2
 """As long after a kill others change a file: within 2 s it cannot be told from what the program did."""
 PATIENCE_S = 60
-PDLA = Path(sys.executable).with_name("pdla")
 
 
 def content(piece: int, version: int) -> bytes:
@@ -532,7 +532,7 @@ class World:
 
     def _on_node(self, node: str, *words: str) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "PDLA_HOME": str(self.home), "PMI_RANK": node}
-        command = [str(on_nodes(self.directory)), str(PDLA), *words]
+        command = [str(on_nodes(self.directory)), PDLA, *words]
         return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     def pdla(self, *words: str) -> None:

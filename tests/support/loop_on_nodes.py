@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.command_line import PDLA
 from tests.support.mpi import REPOSITORY, Mpi
 from tests.support.node_cluster import NETWORK, Cluster
 
-PDLA = str(Path(sys.executable).parent / "pdla")
 PIECE, COUNT, PLACES, START = 96, 200, 4, 5
 """Of tests/programs/cached.c."""
 READS = ("all:0", "read:1", "other:2", "each:3")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pdla.replicator.journals import read_journal
 from tests.support.cached_writes import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_nodes
+from tests.support.command_line import PDLA
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, unavailable
 from tests.support.namespace_nodes import on_nodes
 
 pytestmark = pytest.mark.timeout(60)  # a rank that takes another way than the others makes them wait for ever
-PDLA = Path(sys.executable).with_name("pdla")
 PIECES = 200
 """That a rank writes in a step."""
 UNIT = 1000
