@@ -17,6 +17,7 @@ from pdla.traces.trace import Trace
 from tests.support.command_line import PDLA
 from tests.support.handmade_traces import Call, make_trace
 from tests.support.mpi import Mpi, available_mpis, launching_pdla
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(params=available_mpis(), ids=lambda mpi: mpi.name)
@@ -28,7 +29,7 @@ def analyzed(mpi: Mpi | None, processes: int, trace: Path, *options: str) -> sub
     words = [PDLA, "analyze", str(trace), *options]
     environment = {**os.environ, "PDLA_HOME": str(trace.parent / "home"), **(mpi.env if mpi else {})}
     command = mpi.command(processes, *words) if mpi else words
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False)
 
 
 def mixed() -> Trace:

@@ -34,6 +34,7 @@ from tests.support.command_line import Pdla
 from tests.support.compilers import REPOSITORY
 from tests.support.learning_runs import FILE_BYTES, SHAPE, Runs, locked_by_a_daemon
 from tests.support.mpi import Mpi, available_mpis
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -315,7 +316,7 @@ def test_a_user_who_waits_does_not_wait_for_the_machine_to_be_idle(
     while not gate.looks:
         time.sleep(0.01)
     assert "1 new replica" in mpich_runs.pdla.run("learn").stdout
-    background.join(20)
+    background.join(PATIENCE)
     assert not background.is_alive()
     assert mpich_runs.kinds() == ["learned", "planned", "built"]
 

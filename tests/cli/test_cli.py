@@ -16,6 +16,7 @@ import pytest
 from tests.support.command_line import PDLA, InProcess, Pdla, fails_with_one_line
 from tests.support.compilers import REPOSITORY
 from tests.support.handmade_traces import CSV
+from tests.support.waiting import PATIENCE
 
 VERBS = (
     "trace",
@@ -402,7 +403,7 @@ def test_a_signal_stops_the_program_and_leaves_nothing(pdla: Pdla) -> None:
     while not (pdla.directory / "started").exists():
         time.sleep(0.05)
     process.terminate()
-    assert "nothing was recorded: sh ended with exit code 143" in process.communicate(timeout=60)[1]
+    assert "nothing was recorded: sh ended with exit code 143" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 143
     assert [path.name for path in pdla.directory.iterdir()] == ["started"]
 

@@ -21,6 +21,7 @@ from pdla.errors import PdlaError
 from pdla.mounts import Mount
 from tests.support.mpi import unavailable
 from tests.support.namespace_nodes import on_nodes
+from tests.support.waiting import PATIENCE
 
 BIN = Path(sys.executable).parent
 ONE_NODE = "replicas here serve the ranks of this node only"
@@ -152,7 +153,7 @@ def compared(
     )
     program.chmod(0o755)
     command = [BIN / "mpiexec", "-n", "2", on_nodes(tmp_path, program)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:

@@ -19,11 +19,11 @@ from tests.support.command_line import PDLA
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, other_mpis
 from tests.support.node_cluster import NETWORK, Cluster, node_cluster
 from tests.support.recorded_programs import PROGRAMS
+from tests.support.waiting import PATIENCE
 
 HYDRAS = [available_mpis()[0], debian_mpis()[0], other_mpis()[1]]
 OPENMPIS = [available_mpis()[1], debian_mpis()[1]]
 SHOW = ["sh", "-c", 'echo "$(hostname): $PROBE"']
-pytestmark = pytest.mark.timeout(240)
 
 
 class Launched:
@@ -50,7 +50,7 @@ class Launched:
         environment = {**os.environ, **mpi.env, **(NETWORK if mpi.name == "mpich" else {}), **variables}
         (node, _) = self.cluster.nodes
         done = subprocess.run(
-            node.command(*command), env=environment, capture_output=True, text=True, timeout=100, check=False
+            node.command(*command), env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == 0, done.stderr
         return done

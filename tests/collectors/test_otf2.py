@@ -171,7 +171,6 @@ def test_the_verb_reads_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(400)  # a process for each cut
 @pytest.mark.thorough
 def test_an_archive_with_a_file_cut_anywhere_is_refused_in_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from pdla.errors import PdlaError
 from tests.support.command_line import PDLA, Pdla
 from tests.support.handmade_logs import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.waiting import wait_until
 
 
 def write_many(directory: Path, ranks: int, count: int, random: bool = False) -> None:
@@ -108,10 +108,7 @@ def test_what_a_killed_pdla_trace_leaves_can_be_packed(pdla: Pdla, mpi: Mpi, tmp
     environment = {**pdla.environment, **mpi.env}
     tracer = subprocess.Popen(words, cwd=tmp_path, env=environment, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "data").exists() or (tmp_path / "data").stat().st_size < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: (tmp_path / "data").exists() and (tmp_path / "data").stat().st_size == 2)
     finally:
         os.killpg(tracer.pid, signal.SIGKILL)
         tracer.wait()

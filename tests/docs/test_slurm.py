@@ -22,7 +22,6 @@ from tests.support.slurm_cluster import SlurmCluster
 
 MPICH = available_mpis()[0]
 SIDE = 512
-pytestmark = pytest.mark.timeout(300)
 
 # Its input names what it reads and writes, as that of most programs does.
 APP = """#!/bin/sh

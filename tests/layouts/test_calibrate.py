@@ -26,6 +26,7 @@ from pdla.units import KiB, MiB
 from tests.support.command_line import PDLA, Pdla, fails_with_one_line
 from tests.support.handmade_traces import CSV
 from tests.support.mpi import SHM, unavailable
+from tests.support.waiting import PATIENCE
 
 QUICK = ("--seconds", "1", "--size", "16M")
 
@@ -224,7 +225,7 @@ def test_whatever_ends_it_nothing_is_left(pdla: Pdla, number: signal.Signals) ->
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(number)
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=PATIENCE)
     assert code == (-number if number == signal.SIGKILL else 128 + number)
     assert list(pdla.directory.iterdir()) == []
 
@@ -248,7 +249,7 @@ def test_under_mpiexec_on_several_nodes_the_network_is_measured(pdla: Pdla) -> N
     command = [mpiexec, "-n", "4", PDLA, "calibrate", ".", *QUICK, "--json"]
     environment = {**pdla.environment, "MPIR_CVAR_NUM_CLIQUES": "2"}
     done = subprocess.run(
-        command, cwd=pdla.directory, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=pdla.directory, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()

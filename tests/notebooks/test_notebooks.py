@@ -18,6 +18,7 @@ import pdla
 from pdla.report.notebook import register, trace_html
 from tests.support.browser import answer_of
 from tests.support.compilers import REPOSITORY
+from tests.support.waiting import PATIENCE
 
 NOTEBOOKS = REPOSITORY / "notebooks"
 ANSWERS = {
@@ -68,7 +69,7 @@ def test_a_notebook_answers_its_question(
         environment.setenv("TMPDIR", str(tmp_path))
         environment.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         environment.setenv("PDLA_HOME", str(tmp_path / "home"))
-        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+        NotebookClient(notebook, timeout=PATIENCE, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
     shown = "".join(str(cell["outputs"]) for cell in notebook.cells if cell.cell_type == "code")
     assert [text for text in ANSWERS[name] if text not in shown] == []
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("pdla")] == []

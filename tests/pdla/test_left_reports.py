@@ -19,6 +19,7 @@ from pdla.extras import EXTRAS
 from pdla.left_reports import place
 from tests.support.command_line import Pdla
 from tests.support.compilers import REPOSITORY
+from tests.support.waiting import PATIENCE
 
 PLANNING = [*(name for names in EXTRAS.values() for name in names), "numpy"]
 
@@ -195,7 +196,7 @@ def test_runs_at_once_are_all_recorded_while_others_take_them_in(pdla: Pdla, pro
         )
         for verb in verbs
     ]
-    said = [one.communicate(timeout=60)[1] for one in running]
+    said = [one.communicate(timeout=PATIENCE)[1] for one in running]
     assert [one.returncode for one in running] == [0] * 11, said
     assert (len(results(pdla)), left(pdla)) == (8, [])
 

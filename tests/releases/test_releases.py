@@ -26,6 +26,7 @@ from pdla.replicator.mapfile import MAGIC, read_map
 from tests.releases.reading import content
 from tests.support.command_line import PDLA, Pdla
 from tests.support.compilers import REPOSITORY
+from tests.support.waiting import PATIENCE
 
 RELEASES = sorted(path.parent for path in (REPOSITORY / "tests/releases").glob("*/content.json"))
 
@@ -105,7 +106,7 @@ def test_a_daemon_goes_on_while_a_newer_version_upgrades_its_catalog(pdla: Pdla)
     while '"scanned"' not in (line := daemon.stderr.readline()):
         assert '"error"' not in line, line
     daemon.send_signal(signal.SIGTERM)
-    _, said = daemon.communicate(timeout=60)
+    _, said = daemon.communicate(timeout=PATIENCE)
     assert (daemon.returncode, '"error"' in said) == (0, False), said
     with closing(sqlite3.connect(pdla.home / "catalog.db")) as database:
         assert database.execute("SELECT count(*) FROM results").fetchone() == (1,)

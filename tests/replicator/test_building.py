@@ -39,6 +39,7 @@ from tests.searches.killing_builds import kill_at_random
 from tests.support.command_line import PDLA
 from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
 from tests.support.small_file_systems import mounted
+from tests.support.waiting import PATIENCE
 
 SERVERS = 4
 
@@ -75,7 +76,7 @@ def replicated(plan: Path, mpi: Mpi | None = None, processes: int = 1) -> subpro
     words = [PDLA, "replicate", str(plan), "--json"]
     environment = {**os.environ, "PDLA_HOME": str(plan.parent), **(mpi.env if mpi else {})}
     command = mpi.command(processes, *words) if mpi else words
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False)
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -126,7 +127,7 @@ def test_what_fails_at_one_process_ends_all_with_one_line(mpi: Mpi, tmp_path: Pa
     plan = plan_of(tmp_path / "home", strided(original, 4096, 4, 3072))
     monkeypatch.setenv("PDLA_HOME", str(plan.parent))
     command = mpi.command(3, sys.executable, "-c", FAILING, plan)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, **mpi.env})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, **mpi.env})
     assert done.returncode != 0
     (line,) = said(done)
     assert re.fullmatch(r"pdla: cannot write .*/1\.\d: File too large: nothing was replicated", line)

@@ -13,8 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +39,7 @@ from tests.searches.killing_builds import Place as Built
 from tests.searches.killing_maintenance import kill_at_random
 from tests.support.command_line import PDLA, InProcess
 from tests.support.postgresql_server import PostgreSQLServer
+from tests.support.waiting import PATIENCE, wait_until
 
 ANYTIME = ("--idle-load", "1", "--idle-io", "1T")
 
@@ -138,13 +138,6 @@ def queued(place: Place) -> Place:
     return place
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def test_it_builds_and_publishes_what_a_plan_put_into_the_queue(queued: Place):
     done, removed = queued.daemon().once()
     assert [(one.pattern, one.why, one.replica and one.replica.bytes) for one in done] == [(1, "", 4 * MiB)]
@@ -223,7 +216,7 @@ def test_h36_two_daemons_build_every_replica_once(place: Place):
     place.fill(*[MiB] * 4)
     place.run("plan", "a.h5", "--simulate", "0", "--queue")
     daemons = [place.start("--once", "--json") for _ in range(2)]
-    told = [json.loads(daemon.communicate(timeout=60)[0])["built"] for daemon in daemons]
+    told = [json.loads(daemon.communicate(timeout=PATIENCE)[0])["built"] for daemon in daemons]
     built = [one["id"] for one in (*told[0], *told[1]) if not one["kept"]]
     place.daemon().once()
     assert sorted(built) == [replica.id for replica in place.catalog.replicas.find("valid")]
@@ -261,10 +254,10 @@ def test_the_log_names_what_failed(queued: Place, caplog: pytest.LogCaptureFixtu
 
 def test_sigterm_undoes_what_is_not_complete(queued: Place):
     with queued.start("--max-bandwidth", "1M") as daemon:
-        wait_for(queued.files)
+        wait_until(queued.files)
         assert os.getpriority(os.PRIO_PROCESS, daemon.pid) == 19
         daemon.send_signal(signal.SIGTERM)
-        _, log = daemon.communicate(timeout=30)
+        _, log = daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 0
     assert [json.loads(line)["event"] for line in log.splitlines()][-2:] == ["undone", "stopped"]
     assert (queued.files(), queued.catalog.replicas.find(), queued.catalog.leases.all()) == ([], [], [])
@@ -273,7 +266,7 @@ def test_sigterm_undoes_what_is_not_complete(queued: Place):
 
 def test_h32_after_kill_9_the_next_daemon_builds_it(queued: Place):
     with queued.start("--max-bandwidth", "1M") as daemon:
-        wait_for(queued.files)
+        wait_until(queued.files)
         daemon.kill()
     assert [replica.state for replica in queued.catalog.replicas.find()] == ["building"]
     queued.daemon().once()
@@ -296,13 +289,13 @@ def test_no_alarm_goes_off_when_what_was_built_has_ended(queued: Place, monkeypa
 
 def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: Place):
     with queued.start("--once", "--max-bandwidth", "3M", lease=1) as daemon:
-        wait_for(queued.files)
-        wait_for(lambda: queued.stopped(daemon))
-        wait_for(lambda: all(lease.seconds <= 0 for lease in queued.catalog.leases.all()))
+        wait_until(queued.files)
+        wait_until(lambda: queued.stopped(daemon))
+        wait_until(lambda: all(lease.seconds <= 0 for lease in queued.catalog.leases.all()))
         done, _ = queued.daemon().once()
         assert [one.replica and one.replica.id for one in done] == [2]
         daemon.send_signal(signal.SIGCONT)
-        _, log = daemon.communicate(timeout=60)
+        _, log = daemon.communicate(timeout=PATIENCE)
     events = {event["event"]: event for event in map(json.loads, log.splitlines())}
     taken_over = (
         f"another process has taken over the work on {queued.directory}/0.dat: this process keeps nothing of its own"
@@ -431,10 +424,10 @@ def test_sigterm_ends_a_step_of_copying_that_takes_long(queued: Place):
     marker = queued.directory / "copying"
     words = [sys.executable, "-c", WITH_A_COPY_THAT_HANGS, str(marker), "daemon", *ANYTIME]
     with subprocess.Popen(words, env=queued.environment, stderr=subprocess.PIPE, text=True) as daemon:
-        wait_for(marker.exists)
+        wait_until(marker.exists)
         daemon.send_signal(signal.SIGTERM)
         try:
-            _, log = daemon.communicate(timeout=60)
+            _, log = daemon.communicate(timeout=PATIENCE)
         finally:
             daemon.kill()
     assert daemon.returncode == 0
@@ -475,7 +468,7 @@ def test_metrics_are_fresh_while_a_replica_is_built(queued: Place, monkeypatch: 
     seen: list[str] = []
 
     def build(*_: object, **__: object) -> None:
-        wait_for(lambda: told.exists() and "pdla_daemon_building 1.0" in told.read_text())
+        wait_until(lambda: told.exists() and "pdla_daemon_building 1.0" in told.read_text())
         seen.append(told.read_text())
         raise UnfitError("seen")
 
@@ -511,7 +504,7 @@ def test_a_daemon_waits_for_an_unreachable_catalog_when_it_starts_and_later(
             wait_for_event("catalog failed")
             own_postgresql.start()
             daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(60) == 0
+            assert daemon.wait(PATIENCE) == 0
         finally:
             daemon.kill()
 

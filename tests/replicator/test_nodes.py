@@ -22,6 +22,7 @@ from pdla.replicator.queued_plans import enqueue
 from tests.support.command_line import PDLA
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.namespace_nodes import Node, at_once
+from tests.support.waiting import PATIENCE
 
 ROUNDS = int(os.environ.get("PDLA_TEST_ROUNDS", "2"))
 in_rounds = pytest.mark.timeout(90 + 15 * ROUNDS)
@@ -135,9 +136,9 @@ def test_h48_two_nodes_have_one_lease_of_a_file(place: Place) -> None:
     assert other.run("stat", "-c", "%d %i", place.original).split() != [device, inode]
     assert other.run("stat", "-c", "%i", place.original).strip() == inode
     refused = other.start(PDLA, "replicate", place.plan("read"), env=place.environment)
-    assert re.search(refusal(place.original), refused.communicate(timeout=60)[1])
+    assert re.search(refusal(place.original), refused.communicate(timeout=PATIENCE)[1])
     assert refused.returncode != 0 and place.catalog.replicas.find() == []
-    holder.communicate(timeout=60)
+    holder.communicate(timeout=PATIENCE)
 
 
 @in_rounds

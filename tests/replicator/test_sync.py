@@ -37,6 +37,7 @@ from tests.support.compilers import GCC, compiled
 from tests.support.counted_disk import Disk
 from tests.support.handmade_journals import Image
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.waiting import PATIENCE
 from tests.support.written_rounds import (
     HEADER,
     RANKS,
@@ -259,7 +260,7 @@ def test_h43_a_running_program_is_not_disturbed(place: Place) -> None:
         for rank in range(RANKS):
             with suppress(ProcessLookupError):  # the launcher ends the others after the first
                 os.kill(said(out, rank)[0][1], signal.SIGKILL)
-        job.wait(timeout=60)
+        job.wait(timeout=PATIENCE)
 
 
 def test_a_run_after_a_kill_writes_back_what_was_left_or_leaves_it_to_sync(place: Place) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from tests.support.command_line import PDLA
 from tests.support.loop_on_nodes import CLUSTER
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
+from tests.support.waiting import PATIENCE
 
 START, PIECE, COUNT = 5, 96, 4
 STEPS = dict.fromkeys(("read", "plain", "trace"), ("all:0", "read:1"))
@@ -78,7 +79,13 @@ class Counting:
     def run(self, *words: str | Path) -> None:
         command = [str(word) for word in words]
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=300, check=False, cwd=self.directory
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            cwd=self.directory,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 

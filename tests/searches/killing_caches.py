@@ -22,6 +22,7 @@ from tests.support.command_line import PDLA
 from tests.support.handmade_maps import heads, lift
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library
 from tests.support.namespace_nodes import on_nodes
+from tests.support.waiting import PATIENCE
 
 RANKS, PIECE, COUNT, PLACES = 3, 96, 200, 4
 """Of tests/programs/cached.c."""
@@ -85,7 +86,7 @@ class Round:
                     os.kill(int(path.parent.name), signal.SIGKILL)
             except (OSError, ValueError):
                 continue
-        process.wait(60)
+        process.wait(PATIENCE)
 
     def sync(self, mode: str) -> subprocess.CompletedProcess[str]:
         """The last pdla sync: there is one on each node."""
@@ -185,7 +186,7 @@ class Round:
             wrong = self.lost(steps)
         else:
             kept = {path: path.read_bytes() for path in self.directory.glob("out.*")}
-            code = self.launch(mode, "barrier", *self.another(mode)).wait(60)
+            code = self.launch(mode, "barrier", *self.another(mode)).wait(PATIENCE)
             for path, text in kept.items():
                 path.write_bytes(text)
             wrong = f"the next open ended with {code}" if code else self.lost(steps)

@@ -31,6 +31,7 @@ from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish
 from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
+from tests.support.waiting import PATIENCE
 
 ROWS, PIECE, STRIDE, START, SIZE = 20, 96, 288, 200, 6200
 """Of tests/programs/leased.c."""
@@ -125,7 +126,7 @@ class Place:
             env={**os.environ, **mpi.env, "LD_PRELOAD": ""},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
         self.stderr = done.stderr

@@ -53,6 +53,7 @@ from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, remove_segments
 from tests.support.namespace_nodes import on_nodes
 from tests.support.small_file_systems import clone_of, make_twin, two_file_systems
+from tests.support.waiting import PATIENCE
 
 MODES = ("original", "close", "lease", *CACHED)
 PIECE, PIECES, COVERED = 96, 40, 30
@@ -61,7 +62,6 @@ NAMES = ("a", "b", "c", "bak", "f/x")
 TWIN, CLONE, LINK = "t", "k", "l"
 LATER_S = 2.2
 """As long after a kill others change a file: within 2 s it cannot be told from what the program did."""
-PATIENCE_S = 60
 
 
 def content(piece: int, version: int) -> bytes:
@@ -533,7 +533,7 @@ class World:
     def _on_node(self, node: str, *words: str) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "PDLA_HOME": str(self.home), "PMI_RANK": node}
         command = [str(on_nodes(self.directory)), PDLA, *words]
-        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     def pdla(self, *words: str) -> None:
         code, said = self.verb(*words)
@@ -577,7 +577,7 @@ class World:
             env=self.environment(how),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PATIENCE_S,
+            timeout=PATIENCE,
             check=False,
         )
         if done.returncode:
@@ -767,10 +767,10 @@ class Run:
         """Let another process do something when the program waits."""
         number = next(i for i, step in enumerate(self.steps) if step.startswith("pause:"))
         at = os.open(f"{self.out}.at", os.O_RDONLY | os.O_NONBLOCK)
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + PATIENCE
         while process.poll() is None and not self.reached(at):
             if time.monotonic() > until:
-                raise subprocess.TimeoutExpired(process.args, PATIENCE_S)
+                raise subprocess.TimeoutExpired(process.args, PATIENCE)
             time.sleep(0.001)
         os.close(at)
         if process.poll() is None:
@@ -913,8 +913,8 @@ def ended(process: subprocess.Popen[bytes]) -> int:
     """The exit code of a process; unlike ``wait`` with a timeout, this does not look again and again."""
     descriptor = os.pidfd_open(process.pid)
     try:
-        if not select.select([descriptor], [], [], PATIENCE_S)[0]:
-            raise subprocess.TimeoutExpired(process.args, PATIENCE_S)
+        if not select.select([descriptor], [], [], PATIENCE)[0]:
+            raise subprocess.TimeoutExpired(process.args, PATIENCE)
     finally:
         os.close(descriptor)
     return process.wait()
@@ -943,7 +943,7 @@ def called(home: Path, words: Sequence[str]) -> tuple[int, str]:
     arguments, sys.argv = sys.argv, ["pdla", *words]
     os.environ["PDLA_HOME"] = str(home)
     signal.signal(signal.SIGALRM, _ring)
-    signal.alarm(PATIENCE_S)
+    signal.alarm(PATIENCE)
     try:
         with redirect_stdout(said), redirect_stderr(said):
             verb()

@@ -24,6 +24,7 @@ from pdla.layouts.config import load_cluster
 from pdla.simulator.scheme_comparison import Program, contest, scheme_names
 from pdla.simulator.sweep import Sweep, sweep
 from pdla.traces.trace import Trace
+from tests.support.waiting import PATIENCE
 
 
 def program(ranks: int) -> Trace:
@@ -129,7 +130,7 @@ def test_processes_of_mpiexec_share_a_sweep(traces: list[str]) -> None:
     words = ("simulate", traces[0], "--cluster", "pdla", "--policy", "none", "--sweep", "home.servers=1,2,8", "--json")
     binaries = Path(sys.executable).parent
     command = [binaries / "mpiexec", "-n", "2", binaries / "pdla", *words]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=100).stdout
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
     assert json.loads(said) == answer(*words[1:-1])
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpi import unavailable
+from tests.support.waiting import PATIENCE
 
 # Before all scripts of a page: what goes wrong in them.
 WATCH = "<script>window.wrong = []; addEventListener('error', (e) => wrong.push(e.message));</script>"
@@ -40,7 +41,7 @@ def answer_of(browser: str, page: str, script: str, directory: Path) -> dict[str
             *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={directory / 'profile'}"),
             *("--virtual-time-budget=20000", "--window-size=1100,1200", "--dump-dom", path.as_uri()),
         ],
-        capture_output=True, text=True, check=True, timeout=100,
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
     )  # fmt: skip
     answer = re.search(r'<pre id="answer">(.*?)</pre>', done.stdout, re.DOTALL)
     assert answer is not None, done.stdout[-2000:]

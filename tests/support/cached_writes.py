@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.support.mpi import REPOSITORY, Mpi, build_coherence_library
 from tests.support.namespace_nodes import on_nodes
+from tests.support.waiting import PATIENCE
 
 IMMEDIATE, ON_CLOSE = "flush_immediate", "flush_onclose"
 
@@ -91,7 +92,7 @@ class Case:
         (self.directory / "reports").mkdir()
         command = self.command(variables, *steps, ranks=ranks)
         ran = subprocess.run(
-            command, env={**os.environ, **self.mpi.env}, capture_output=True, text=True, timeout=120, check=False
+            command, env={**os.environ, **self.mpi.env}, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert fails or ran.returncode == 0, ran.stderr
         reports = [json.loads(path.read_text()) for path in sorted((self.directory / "reports").glob("*/*.json"))]

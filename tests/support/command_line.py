@@ -18,6 +18,7 @@ import pytest
 from pdla.cli import main
 from pdla.cli.signals import STOPPING
 from pdla.replicator import throttling
+from tests.support.waiting import PATIENCE
 
 PDLA = str(Path(sys.executable).parent / "pdla")
 PRINT = ("sh", "-c", "env | grep ^PDLA_ | sort")
@@ -27,7 +28,7 @@ PRINT = ("sh", "-c", "env | grep ^PDLA_ | sort")
 class Pdla:
     """The command line with its own PDLA_HOME and working directory."""
 
-    timeout = 110.0  # seconds, of a test's 120
+    timeout: float = PATIENCE
     command: Sequence[str] = (PDLA,)
 
     def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:

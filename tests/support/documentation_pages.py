@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from tests.support.compilers import REPOSITORY
+from tests.support.waiting import PATIENCE
 
 BIN = Path(sys.executable).parent
 DOCS = REPOSITORY / "docs"
@@ -181,7 +182,7 @@ def follow(page: Path, directory: Path, variables: Mapping[str, str], replaced: 
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
-                    timeout=100,
+                    timeout=PATIENCE,
                     check=False,
                 )
                 assert done.returncode == 0, f"{name(page)}: {command}: exit {done.returncode}\n{done.stdout}"

@@ -15,6 +15,7 @@ import numpy as np
 from tests.support.command_line import PDLA
 from tests.support.mpi import REPOSITORY, Mpi
 from tests.support.node_cluster import NETWORK, Cluster
+from tests.support.waiting import PATIENCE
 
 PIECE, COUNT, PLACES, START = 96, 200, 4, 5
 """Of tests/programs/cached.c."""
@@ -35,7 +36,6 @@ MODES = {
     "liu": ("--policy", "liu", "--cluster", "TOML"),
 }
 """Options of ``pdla run``; SSD and TOML are the device of a node and the cluster.toml."""
-PATIENCE = 60
 """Seconds for a command; what takes longer hangs."""
 CLUSTER = """
 [home]

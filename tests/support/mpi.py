@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.compilers import GCC, REPOSITORY, compiled
+from tests.support.waiting import PATIENCE
 
 WAITING = REPOSITORY / "tests/programs/waiting.c"
 SHM = Path("/dev/shm")
@@ -96,7 +97,7 @@ class Mpi:
         command: Sequence[str],
         cwd: Path | None = None,
         variables: Mapping[str, str] | None = None,
-        timeout: float = 100,
+        timeout: float = PATIENCE,
     ) -> str:
         """Standard output of a command that must succeed within ``timeout`` seconds."""
         environment = {**os.environ, **self.env, **(variables or {})}

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.mpi import unavailable
+from tests.support.waiting import PATIENCE
 
 LAYERS = ("lower", "upper", "work")
 ON_NODE = 'hostname "node$0" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"'
@@ -45,7 +46,7 @@ def at_once(
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run ``words`` on all nodes at the same time."""
     jobs = [node.start(*words, env=env) for node in nodes]
-    said = [job.communicate(timeout=110) for job in jobs]
+    said = [job.communicate(timeout=PATIENCE) for job in jobs]
     return [subprocess.CompletedProcess(words, job.returncode, *one) for job, one in zip(jobs, said, strict=True)]
 
 

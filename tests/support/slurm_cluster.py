@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpi import unavailable
+from tests.support.waiting import PATIENCE
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "sbatch")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
@@ -109,7 +110,7 @@ class SlurmCluster:
             process.terminate()
         for process in reversed(self._processes):
             with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+                process.wait(PATIENCE)
             process.kill()
 
     def run(self, script: Path, *options: str, variables: Mapping[str, str], seconds: float = 100) -> str:
@@ -131,7 +132,7 @@ class SlurmCluster:
 
     def _ask(self, *command: str, variables: Mapping[str, str] | None = None) -> str:
         environment = {**self.environment, **(variables or {})}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
         return done.stdout.strip()
 
 

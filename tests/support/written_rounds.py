@@ -25,6 +25,7 @@ from pdla.replicator.sync import write_back
 from pdla.replicator.waiting_writes import waiting_writes
 from pdla.replicator.write_targets import journals_of
 from tests.support.mpi import REPOSITORY, Mpi
+from tests.support.waiting import PATIENCE
 
 RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 
@@ -130,7 +131,7 @@ def run_and_kill(place: Place, seed: int, kind: str, writes: str) -> tuple[int, 
     except BaseException:
         job.kill()
         raise
-    job.wait(timeout=60)
+    job.wait(timeout=PATIENCE)
     while any(map(alive, pids)):
         time.sleep(0.01)
     rounds = [said(out, rank) for rank in range(RANKS)]

@@ -35,6 +35,7 @@ from tests.support.documentation_pages import BIN, followed
 from tests.support.example_programs import Job
 from tests.support.fragment_requests import COUNT, PIECE, RANKS, costs
 from tests.support.mpi import Mpi, available_mpis
+from tests.support.waiting import PATIENCE
 from tools.loopback_ceph import ANSWER, Ceph
 
 pytestmark = pytest.mark.timeout(4 * ANSWER)  # everything is waited for, for as long as a busy machine takes
@@ -349,7 +350,7 @@ def test_what_looks_after_replicas_does_not_wait_for_a_lost_metadata_server(
 
 # The last one: Ceph goes on moving data for a while.
 def test_a_byte_that_an_osd_has_wrong_is_found_though_the_client_has_the_right_one(ceph: Ceph, place: Place):
-    assert place.replicate().wait(60) == 0
+    assert place.replicate().wait(PATIENCE) == 0
     (replica,) = place.pdla.json("status", "--json")["replicas"]
     component = Path(replica["components"][0]["path"])
     content = component.read_bytes()

@@ -38,6 +38,7 @@ from tests.support.handmade_journals import Image
 from tests.support.killed_caches import SIZE, Place
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.namespace_nodes import Node
+from tests.support.waiting import PATIENCE
 
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
 
@@ -630,7 +631,7 @@ def test_drain_may_be_stopped(cluster: Cluster) -> None:
         assert waiting.stderr is not None
         assert "not home yet" in waiting.stderr.readline()
         waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(10) == 128 + signal.SIGINT
+        assert waiting.wait(PATIENCE) == 128 + signal.SIGINT
     cluster.pdla.run("drain", "--all")
     assert len(cluster.original.read_bytes()) > 0
 
@@ -649,7 +650,7 @@ def test_h48_what_a_killed_program_left_on_a_node_comes_home_from_there(
 
     def on(node: Node, *words: str | Path) -> tuple[int, str]:
         job = node.start(PDLA, *words, env=environment)
-        out, _ = job.communicate(timeout=100)
+        out, _ = job.communicate(timeout=PATIENCE)
         return job.returncode, out
 
     here, there = nodes

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.searches.killing_write_backs import interrupter
 from tests.support.cached_writes import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, Ran
 from tests.support.handmade_journals import Image
 from tests.support.mpi import unavailable
+from tests.support.waiting import PATIENCE, wait_until
 
 ERR_IO_LINE = "its newest bytes are in"
 STAY = {"PDLA_ROMIO_CB_WRITE": "disable"}
@@ -407,7 +408,7 @@ def test_the_mover_tries_again_what_failed(interrupted: Interrupted) -> None:
             wait_until(lambda: interrupted.original.read_bytes() == native.bytes)
         finally:
             end.touch()
-            program.wait(60)
+            program.wait(PATIENCE)
 
 
 def test_a_device_that_is_full_lets_writes_go_home(interrupted: Interrupted) -> None:
@@ -699,18 +700,11 @@ class Held:
                 yield program
             finally:
                 self.gate.touch()
-                program.wait(60)
+                program.wait(PATIENCE)
 
 
 def said(out: Path) -> str:
     return "".join(path.read_text() for path in out.parent.glob(f"{out.name}.*"))
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 @pytest.fixture
@@ -759,7 +753,7 @@ def test_another_job_waits_for_a_file_whose_close_was_deferred(held: Held) -> No
         other = subprocess.Popen(command, env={**os.environ, **held.case.mpi.env})
         time.sleep(0.3)
         assert "size" not in said(out)
-    assert other.wait(60) == 0
+    assert other.wait(PATIENCE) == 0
     rank_files = sorted(path.read_text() for path in held.case.directory.glob("other.*"))
     held.case.run({}, "size", "alone:0", ranks=1)
     assert rank_files == [(held.case.directory / "out.0").read_text()]
@@ -768,7 +762,7 @@ def test_another_job_waits_for_a_file_whose_close_was_deferred(held: Held) -> No
 def test_h46_a_program_killed_after_a_deferred_close_loses_nothing(held: Held) -> None:
     held.steps = (*held.steps[:2], "file:1", "kill")
     with held.running("data", until="write") as program:
-        assert program.wait(60) != 0
+        assert program.wait(PATIENCE) != 0
     assert not any(held.case.original.read_bytes())
     assert held.case.run(held.case.variables(ON_CLOSE), "size", "file:1", "size").bytes == held.native["data"]
     assert list(held.case.cache.iterdir()) == [] and held.case.journals == []

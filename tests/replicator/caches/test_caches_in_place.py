@@ -19,6 +19,7 @@ from tests.support.cached_writes import ON_CLOSE, Case, Ran
 from tests.support.critical_requests import ALL, costs
 from tests.support.handmade_journals import CacheJournal
 from tests.support.mpi import unavailable
+from tests.support.waiting import PATIENCE
 
 WRITES = ["write:0", "again:0", "write:1", "write:2", "overlap:0", "holes:0", "again:1"]
 READS = ["other:0", "other:1", "read:0", "all:1", "other:2", "size", "end"]
@@ -179,7 +180,7 @@ def reading(case: Case, *steps: str) -> Iterator[None]:
             assert reader.poll() is None
         yield
         Path(f"{case.original}.end").touch()
-        assert reader.wait(60) == 0
+        assert reader.wait(PATIENCE) == 0
 
 
 def seen(case: Case) -> list[str]:

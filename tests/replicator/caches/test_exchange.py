@@ -15,7 +15,6 @@ from tests.support.command_line import PDLA
 from tests.support.mpi import Mpi, available_mpis, debian_mpis, unavailable
 from tests.support.namespace_nodes import on_nodes
 
-pytestmark = pytest.mark.timeout(60)  # a rank that takes another way than the others makes them wait for ever
 PIECES = 200
 """That a rank writes in a step."""
 UNIT = 1000

@@ -18,6 +18,7 @@ import pytest
 from pdla.replicator.reservations import remove_unused_nodes
 from tests.support.cached_writes import IMMEDIATE, Case, Ran
 from tests.support.critical_requests import ALL, costs, left_on_servers
+from tests.support.waiting import wait_until
 
 PIECE = 19200
 """Bytes that a rank writes in a step."""
@@ -59,13 +60,6 @@ def running(case: Case, capacity: int, *steps: str, ranks: int = 3) -> Iterator[
         wait_until(lambda: [stat.st_size > 0 for stat in stats(case)] == ranks * [True])
         yield ran
         ran.result()
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not happens():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def test_two_programs_never_hold_more_than_the_capacity(case: Case) -> None:

@@ -28,7 +28,6 @@ WRAPPED = (
 )
 IO_ERROR = {"mpich": re.compile(r"class=32\b"), "openmpi": re.compile(r"class=35\b")}
 MPICH, OPENMPI = available_mpis()
-pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")

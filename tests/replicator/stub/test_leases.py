@@ -25,6 +25,7 @@ from tests.searches.killing_write_backs import interrupter
 from tests.support.handmade_journals import Image
 from tests.support.leased_files import ERR_IO, Leased, damage
 from tests.support.mpi import REPOSITORY, unavailable
+from tests.support.waiting import PATIENCE
 from tests.support.written_rounds import HEADER, RANKS, check
 
 MODES = ["r", "w", "b", "wa", "ba", "bc", "wca", "bce", "bd"]
@@ -259,7 +260,7 @@ def test_the_error_of_a_taken_lease_names_its_holder(file: Leased) -> None:
         line = job.stderr.readline()
         assert line.startswith(f"pdla: {file.original}: waiting, because its newest bytes are being written back by")
         assert f"pdla sync (process {os.getpid()} on " in line and "since 20" in line
-    assert job.wait(timeout=60) == 0
+    assert job.wait(timeout=PATIENCE) == 0
     assert job.stderr.read() == ""
     job.stderr.close()
 

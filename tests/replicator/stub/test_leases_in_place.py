@@ -28,6 +28,7 @@ from tests.support.handmade_maps import Replica
 from tests.support.leased_files import ERR_IO, Leased, damage, make_leased
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.redirected_writes import Case, columns, halves, make_case
+from tests.support.waiting import PATIENCE
 from tests.support.written_rounds import RANKS, killed_with_journals
 
 PIECE, ROWS, START = 96, 60, 480
@@ -203,7 +204,7 @@ class Consumer:
                 yield [job.pid]
             finally:
                 mark.unlink()
-            assert job.wait(timeout=100) == 0
+            assert job.wait(timeout=PATIENCE) == 0
 
 
 @pytest.fixture
@@ -337,7 +338,7 @@ def test_a_program_that_writes_beside_a_reader_writes_to_the_file(consumer: Cons
     report.mkdir()
     with consumer.paused("part", "pause", "part", "together"):
         words = consumer.leased.place.words(*again, writes="lease", out=report)
-        consumer.leased.place.mpi.run(words, timeout=30)  # it does not wait for the reader
+        consumer.leased.place.mpi.run(words, timeout=PATIENCE)  # it does not wait for the reader
         assert consumer.leased.place.journals == []
     (file,) = collect(report, "writer").writes
     assert file.refused == ("other programs read the bytes of an earlier run in the replicas",)
@@ -477,7 +478,7 @@ def test_a_directory_of_journals_that_has_two_names_is_one(consumer: Consumer) -
     link = place.directory / "link"
     link.symlink_to(place.map.parent)
     for alias in (f"{place.map.parent}//{place.map.name}", f"{link}/{place.map.name}"):
-        place.mpi.run(consumer.command("original", *LOOK, extra=[f"PDLA_MAP={alias}"]), timeout=30)
+        place.mpi.run(consumer.command("original", *LOOK, extra=[f"PDLA_MAP={alias}"]), timeout=PATIENCE)
         assert consumer.seen() == native
         assert consumer.in_place > 0
 

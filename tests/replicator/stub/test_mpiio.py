@@ -16,7 +16,6 @@ from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 FOUND = [Program.read(path) for path in sorted((REPOSITORY / "tests/programs/found").glob("*.txt"))]
 MPICH, OPENMPI = available_mpis()
 # Seconds; but where ranks share processors with others, each of thousands of collective calls waits for its turn.
-pytestmark = pytest.mark.timeout(400)
 
 
 def redirected_bytes(directory: Path) -> tuple[int, int]:

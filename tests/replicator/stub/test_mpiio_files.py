@@ -15,7 +15,6 @@ from tests.support.file_oracle import File, Image, Names, WrongError
 from tests.support.mpi import available_mpis, unavailable
 
 NOBODY = 65534
-pytestmark = pytest.mark.timeout(400)  # seconds; but tens of programs share the processors with other tests
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from tests.support.compilers import GCC, compiled
 from tests.support.critical_requests import FAR, costs, logs
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.redirected_writes import PIECE, ROWS, Case, make_case, total
+from tests.support.waiting import PATIENCE
 
 # Without mpiexec, which would have one start only.
 ONE_BY_ONE = 'unset PMI_FD PMI_RANK PMI_SIZE; for program in 1 2 3; do unshare --pid --fork "$@"; done'
@@ -63,8 +64,8 @@ def test_h57_a_journal_that_is_being_made_is_nobody_elses(
     with subprocess.Popen(held_at(call, words)) as first:
         while not list(tmp_path.glob("*/*")):
             assert first.poll() is None
-        subprocess.run(words, check=True, timeout=30)
-        assert first.wait(timeout=30) == 0
+        subprocess.run(words, check=True, timeout=PATIENCE)
+        assert first.wait(timeout=PATIENCE) == 0
     journals = [read_journal(path) for path in paths_in(tmp_path)]
     assert [(journal.bytes, journal.damaged) for journal in journals] == [(1000, 0)] * 2
 
@@ -92,8 +93,8 @@ def test_h57_two_processes_of_one_number_make_an_intent_at_once(
     with subprocess.Popen(held_at(call, [*words, "7"])) as first:
         while not list(tmp_path.iterdir()):
             assert first.poll() is None
-        subprocess.run([*words, "8"], check=True, timeout=30)
-        assert first.wait(timeout=30) == 0
+        subprocess.run([*words, "8"], check=True, timeout=PATIENCE)
+        assert first.wait(timeout=PATIENCE) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["intent"]
     found = intent.read_intent(tmp_path)
     assert found and found.identity.inode == 7

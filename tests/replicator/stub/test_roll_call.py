@@ -13,7 +13,6 @@ from tests.support.command_line import Pdla
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded, debian_mpis
 
 RANKS = 4
-pytestmark = pytest.mark.timeout(240)
 
 
 def partly(mpi: Mpi, columns: Columns, without: set[int], *variables: str) -> list[str]:

@@ -24,6 +24,7 @@ from tests.support.compilers import GCC, REPOSITORY, compiled
 from tests.support.handmade_maps import Replica, read_places, renew, write_map, write_places
 from tests.support.mpi import Mpi, compile_preloaded, unavailable
 from tests.support.redirected_reads import PIECE, ROWS, START, STEPS, Case, component_of, make_case, over_four, total
+from tests.support.waiting import PATIENCE
 
 STUB = REPOSITORY / "replicator" / "stub"
 NO_MAP = "pdla: nothing is redirected, because the map"
@@ -675,7 +676,7 @@ def test_a_rank_that_was_killed_is_known_to_have_opened_files(mpich: Case) -> No
     words = ["env", f"PDLA_MAP={mpich.map}", f"PDLA_REPORT={out}", f"LD_PRELOAD={mpich.library}"]
     words += [mpich.program, mpich.original, mpich.directory / "rank", "independent", "killed"]
     environment = {**os.environ, **mpich.mpi.env}
-    subprocess.run(mpich.mpi.command(2, *words), env=environment, check=False, timeout=100)
+    subprocess.run(mpich.mpi.command(2, *words), env=environment, check=False, timeout=PATIENCE)
     assert [path.suffix for path in out.glob("*/.*")] == [".part"] * 2
 
 

@@ -39,6 +39,7 @@ from tests.support.mpi import (
     unavailable,
 )
 from tests.support.redirected_writes import FREE, PIECE, ROWS, START, Case, columns, halves, make_case, total
+from tests.support.waiting import PATIENCE
 
 LOCKED = re.compile("locked .*")
 SIZE = START + 4 * ROWS * PIECE
@@ -540,7 +541,7 @@ def test_h61_a_signal_handler_may_end_the_program_at_any_step(mpich: Case, mode:
         words += [f"INTERRUPT_AT={number}", str(mpich.program), str(mpich.original), str(out)]
         command = mpich.mpi.command(1, "env", *words, "open", "strided", "sync", "twice", "close")
         environment = {**os.environ, **mpich.mpi.env}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
         seen = Path(f"{out}.0").read_text()
         mpich.run("original", "open-both", "close", ranks=1)
         found = mpich.original.read_bytes()
