@@ -170,10 +170,10 @@ class Names:
 
     def put(self, name: str, file: File, path: Path) -> None:
         """A file gets a name, which another file loses."""
-        self.drop(name, path)
-        self.files[name] = file
         if path in file.paths:  # it is back
             self.doubtful.discard(path)
+        self.drop(name, path)
+        self.files[name] = file
         file.paths.add(path)
 
     def drop(self, name: str, path: Path) -> None:

@@ -169,3 +169,12 @@ def test_the_oracle_excuses_a_refusal_only_by_a_change_or_a_name_that_passed_on(
     assert names.may_refuse(file, Path("/d/b"))
     names.drop("b", Path("/d/b"))
     assert names.gone == {path, Path("/d/b"), Path("/d/c")}
+
+
+def test_the_oracle_excuses_a_refusal_where_a_file_gets_its_name_back_from_one_that_waits() -> None:
+    names, first, path = Names(), File(Image.of(b""), b""), Path("/d/a")
+    names.put("a", first, path)
+    names.move("a", path, "b", Path("/d/b"))
+    names.put("a", waiting_file(), path)
+    names.move("b", Path("/d/b"), "a", path)
+    assert names.may_refuse(first, path)
