@@ -12,7 +12,7 @@ import pytest
 from pdla import load
 from tests.searches.killing_nodes import MODES as KILLED_MODES
 from tests.searches.killing_nodes import STAGES, Killing
-from tests.support.command_line import PDLA
+from tests.support.command_line import AWAKE, PDLA
 from tests.support.loop_on_nodes import MODES, WRITES, WRITES_ONLY, Loop
 from tests.support.mpi import Mpi, available_mpis, compile_preloaded
 from tests.support.node_cluster import node_cluster
@@ -110,7 +110,7 @@ def test_the_demo_runs_on_two_nodes(loop: Loop) -> None:
 def test_a_daemon_on_each_node_builds_a_queued_replica_once(loop: Loop) -> None:
     assert loop.build("reads", *loop.reader(), build=False) == 0
     jobs = [
-        loop.start(PDLA, "daemon", "--once", "--json", "--idle-load", "1", "--idle-io", "1T", node=node)
+        loop.start(*AWAKE, "daemon", "--once", "--json", "--idle-load", "1", "--idle-io", "1T", node=node)
         for node in range(len(loop.cluster.nodes))
     ]
     built = [one["original"] for job in jobs for one in loop.answer(job)["built"] if not one["kept"]]

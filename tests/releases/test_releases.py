@@ -24,7 +24,7 @@ from pdla.policies.planfile import read_plan
 from pdla.replicator.journals import read_journal
 from pdla.replicator.mapfile import MAGIC, read_map
 from tests.releases.reading import content
-from tests.support.command_line import PDLA, Pdla
+from tests.support.command_line import AWAKE, Pdla
 from tests.support.compilers import REPOSITORY
 from tests.support.waiting import PATIENCE
 
@@ -93,7 +93,7 @@ def test_a_newer_file_is_refused_in_one_line(
 def test_a_daemon_goes_on_while_a_newer_version_upgrades_its_catalog(pdla: Pdla) -> None:
     """What the newer version adds does not disturb it; the next verb of this version is refused in one line."""
     pdla.run("status")
-    words = [PDLA, "daemon", "--metrics-file", "metrics.prom"]
+    words = [*AWAKE, "daemon", "--metrics-file", "metrics.prom"]
     daemon = subprocess.Popen(
         words, cwd=pdla.directory, env=pdla.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

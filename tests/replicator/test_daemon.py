@@ -47,6 +47,8 @@ WITH_LEASES_OF = """
 import functools, sys
 from pdla.catalog.leases import Leases
 from pdla.cli import main
+from pdla.replicator import throttling
+throttling.give_way = lambda: None
 Leases.hold = functools.partialmethod(Leases.hold, seconds=float(sys.argv.pop(1)))
 main()
 """
@@ -255,13 +257,20 @@ def test_the_log_names_what_failed(queued: Place, caplog: pytest.LogCaptureFixtu
 def test_sigterm_undoes_what_is_not_complete(queued: Place):
     with queued.start("--max-bandwidth", "1M") as daemon:
         wait_until(queued.files)
-        assert os.getpriority(os.PRIO_PROCESS, daemon.pid) == 19
         daemon.send_signal(signal.SIGTERM)
         _, log = daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 0
     assert [json.loads(line)["event"] for line in log.splitlines()][-2:] == ["undone", "stopped"]
     assert (queued.files(), queued.catalog.replicas.find(), queued.catalog.leases.all()) == ([], [], [])
     assert queued.queue() == [("planned", "")]
+
+
+def test_it_has_the_lowest_priority(place: Place):
+    with subprocess.Popen([PDLA, "daemon", *ANYTIME], env=place.environment, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            wait_until(lambda: os.getpriority(os.PRIO_PROCESS, daemon.pid) == 19)
+        finally:
+            daemon.kill()
 
 
 def test_h32_after_kill_9_the_next_daemon_builds_it(queued: Place):
@@ -407,7 +416,7 @@ WITH_A_COPY_THAT_HANGS = """
 import sys, time
 from pathlib import Path
 from pdla.cli import main
-from pdla.replicator import copying
+from pdla.replicator import copying, throttling
 
 def hanging(*_, **__):
     Path(marker).touch()
@@ -416,6 +425,7 @@ def hanging(*_, **__):
 
 marker = sys.argv.pop(1)
 copying.runs = hanging
+throttling.give_way = lambda: None
 main()
 """
 
@@ -484,6 +494,7 @@ def test_a_daemon_waits_for_an_unreachable_catalog_when_it_starts_and_later(
     url = own_postgresql.new_database()
     open_catalog(url).close()
     code = "from pdla import catalog\nfrom pdla.catalog import database, outages\nfrom pdla.replicator import daemon\n"
+    code += "from pdla.replicator import throttling\nthrottling.give_way = lambda: None\n"
     code += "database.OUTAGE_SECONDS = daemon.QUEUE_SECONDS = 0.1\nfrom pdla.cli import main\nmain()"
     own_postgresql.stop()
     environment = {**place.environment, "PDLA_CATALOG": url}

@@ -19,7 +19,7 @@ from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
 from pdla.replicator.queued_plans import enqueue
-from tests.support.command_line import PDLA
+from tests.support.command_line import AWAKE, PDLA
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.support.namespace_nodes import Node, at_once
 from tests.support.waiting import PATIENCE
@@ -80,7 +80,7 @@ class Place:
 
     def both(self, *words: str | Path) -> list[tuple[int, str]]:
         """Run ``pdla WORDS`` on both nodes at once: exit codes and output."""
-        done = at_once(self.nodes, PDLA, *words, env=self.environment)
+        done = at_once(self.nodes, *AWAKE, *words, env=self.environment)
         return [(one.returncode, one.stdout + one.stderr) for one in done]
 
     def on(self, number: int, *words: str | Path) -> str:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.searches.killing_caches import SEEDS, content
-from tests.support.command_line import PDLA
+from tests.support.command_line import AWAKE, PDLA
 from tests.support.loop_on_nodes import COUNT, PIECE, START, WRITES_ONLY, Loop
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.node_cluster import node_cluster
@@ -148,7 +148,7 @@ class Killing:
 
     def of_daemon(self, seconds: float) -> str:
         """The daemon of the node that starts again builds what its predecessor did not."""
-        daemon = (PDLA, "daemon", "--once", "--json", "--idle-load", "1", "--idle-io", "1T")
+        daemon = (*AWAKE, "daemon", "--once", "--json", "--idle-load", "1", "--idle-io", "1T")
         self.loop.pdla("analyze", self.trace, "--json")
         self.loop.pdla("plan", self.trace, "--policy", "ns-pdla", "--simulate", "0", "--queue")
         code = self.killed(*daemon, ready=lambda: self.on_node("daemon"), seconds=seconds, node=KILLED)

@@ -21,6 +21,8 @@ from pdla.replicator import throttling
 from tests.support.waiting import PATIENCE
 
 PDLA = str(Path(sys.executable).parent / "pdla")
+AWAKE = (sys.executable, str(Path(__file__).with_name("awake_pdla.py")))
+"""The command of a daemon of the tests."""
 PRINT = ("sh", "-c", "env | grep ^PDLA_ | sort")
 """A program that prints its variables of pdla."""
 
