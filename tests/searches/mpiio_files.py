@@ -864,7 +864,7 @@ class Run:
         for rank in range(self.ranks if self.file is not None and not failed else 0):
             found = self.out.with_name(f"{self.out.name}.{rank}.{self.next}").read_bytes()
             assert self.file is not None
-            if wrong := self.file.image.difference(found):
+            if wrong := self.file.image.seen(found):
                 raise WrongError(f"rank {rank} reads {wrong} of {self.name} ({self.how})")
 
     def _sync(self, failed: int) -> None:

@@ -24,42 +24,55 @@ class WrongError(Exception):
 
 @dataclass
 class Image:
-    """Bytes, each of which is certain, or one of two: a program was killed while it wrote."""
+    """Bytes, each of which is certain, or one of several: programs were killed while they wrote."""
 
     newest: bytearray
-    other: bytearray
     least: int
     """Of its size, which is in doubt, too, where this is not the length of ``newest``."""
+    others: list[bytearray] = field(default_factory=list)
+    """What it is where no program wrote that was killed, or where only the first ones did; as long as ``newest``."""
 
     @classmethod
     def of(cls, content: bytes) -> Image:
-        return cls(bytearray(content), bytearray(content), len(content))
+        return cls(bytearray(content), len(content))
 
     def write(self, at: int, data: bytes) -> None:
         self._grow(at + len(data))
-        self.newest[at : at + len(data)] = self.other[at : at + len(data)] = data
+        for part in (self.newest, *self.others):
+            part[at : at + len(data)] = data
         self.least = max(self.least, at + len(data))
 
     def maybe(self, at: int, data: bytes) -> None:
         """Like ``write``, of which nobody knows what of it was done."""
         self._grow(at + len(data))
+        self.others.append(bytearray(self.newest))
         self.newest[at : at + len(data)] = data
 
     def truncate(self, size: int) -> None:
         self._grow(size)
-        del self.newest[size:], self.other[size:]
+        for part in (self.newest, *self.others):
+            del part[size:]
         self.least = size
 
+    def is_certain(self, place: int) -> bool:
+        return all(part[place] == self.newest[place] for part in self.others)
+
+    def seen(self, found: bytes) -> str:
+        """How what a program read differs; "" if it does not, and then it is certain from now on."""
+        if not (wrong := self.difference(found)):
+            self.newest, self.others, self.least = bytearray(found), [], len(found)
+        return wrong
+
     def _grow(self, size: int) -> None:
-        for part in (self.newest, self.other):
+        for part in (self.newest, *self.others):
             part.extend(bytes(max(0, size - len(part))))
 
     def difference(self, found: bytes) -> str:
         """How ``found`` differs; "" if it does not."""
         if not self.least <= len(found) <= len(self.newest):
             return f"{len(found)} bytes, not {len(self.newest)}"
-        one, other, seen = (array(part)[: len(found)] for part in (self.newest, self.other, found))
-        return where((seen != one) & (seen != other))
+        parts = [array(part)[: len(found)] for part in (self.newest, *self.others)]
+        return where(np.logical_and.reduce([array(found) != part for part in parts]))
 
 
 def array(part: bytes | bytearray) -> NDArray[np.uint8]:
@@ -106,9 +119,9 @@ class File:
         if not self.waiting or self.changed:
             return
         self.changed = True
-        newest, other = self.image.newest, self.image.other
+        newest = self.image.newest
         for place in self.waiting & set(range(len(newest))):
-            if newest[place] == other[place] and (place >= len(self.home) or self.home[place] != newest[place]):
+            if self.image.is_certain(place) and (place >= len(self.home) or self.home[place] != newest[place]):
                 self.kept[place] = newest[place]
 
     def settle(self) -> None:
@@ -128,10 +141,9 @@ class File:
         self.past.clear()
 
     def _neither(self, found: bytes) -> str:
-        newest, other = bytes(self.image.newest), bytes(self.image.other)
-        known, size = [newest, other, self.home, *self.past], len(found)
+        known, size = [bytes(self.image.newest), *map(bytes, self.image.others), self.home, *self.past], len(found)
         if not min(self.image.least, *map(len, known)) <= size <= max(map(len, known)):
-            return f"{size} bytes, not {len(newest)}"
+            return f"{size} bytes, not {len(self.image.newest)}"
         parts = [array(part[:size].ljust(size, b"\0")) for part in known]
         return where(np.logical_and.reduce([array(found) != part for part in parts]))
 

@@ -146,6 +146,16 @@ def test_the_oracle_lets_a_write_that_was_killed_have_been_done_or_not() -> None
         file.check(b"01w3")
 
 
+def test_the_oracle_lets_each_of_several_killed_writes_have_been_done_or_not_until_somebody_reads() -> None:
+    image = Image.of(b"0123")
+    image.maybe(1, b"xy")
+    image.maybe(2, b"z")
+    assert not any(map(image.difference, (b"0123", b"0xy3", b"0xz3", b"01z3", b"0x23")))
+    assert image.difference(b"0z23")
+    assert not image.seen(b"0xy3")
+    assert image.difference(b"0xz3") and not image.difference(b"0xy3")
+
+
 def test_the_oracle_wants_what_waited_over_a_change_and_nothing_else() -> None:
     file = waiting_file()
     file.change()
