@@ -700,6 +700,8 @@ class Run:
     """Whether it was killed before the next step had ended."""
     left: list[File] = field(default_factory=list)
     """Files whose bytes may go home after their close."""
+    disturbed: bool = False
+    """Whether others changed the file while its bytes waited: what it writes from then on may be refused, too."""
 
     @property
     def out(self) -> Path:
@@ -776,6 +778,7 @@ class Run:
         if process.poll() is None:
             self.advance(number)
             self.world.operate(*self.steps[number].removeprefix("pause:").split(","))
+            self.disturbed = self.file is not None and self.file.changed
             with suppress(OSError):
                 Path(f"{self.out}.on").write_bytes(b"x")
 
@@ -850,6 +853,7 @@ class Run:
         pieces = range(int(first), int(first) + int(count))
         data = b"".join(content(piece, int(version)) for piece in pieces)
         self.file.written(int(first) * PIECE, data, waits=self.how != "original", certain=certain)
+        self.file.changed = self.file.changed or self.disturbed
 
     def _begin(self, failed: int, first: str, count: str, version: str) -> None:
         self._write(failed, first, count, version, "all")
