@@ -610,7 +610,8 @@ class World:
     def refuse(self, what: str, about: Sequence[tuple[File | None, str]], said: str) -> None:
         """A program got an error: this must be allowed, and a line must name a file."""
         paths = {self.path(self.names.resolve(name)) for _, name in about}
-        far = self.mode in ON_NODES and any(file is not None and file.waiting for file, _ in about)
+        files = [self.names.find(self.cloned) if name == CLONE else file for file, name in about]
+        far = self.mode in ON_NODES and any(file is not None and file.waiting for file in files)
         if not far and not any(
             self.names.may_refuse(file, self.path(self.names.resolve(name))) for file, name in about
         ):
