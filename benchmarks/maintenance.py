@@ -23,13 +23,12 @@ from pathlib import Path
 
 import numpy as np
 from sqlalchemy import insert
-from sqlalchemy.orm import Session
 
 from benchmarks.results import add_rows, row
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
 from pdla.catalog.records import signature_to_json
-from pdla.catalog.tables import ComponentRow, OriginalRow, ReplicaRow
+from pdla.catalog.tables import COMPONENTS, ORIGINALS, REPLICAS
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish
@@ -83,9 +82,9 @@ def fill(catalog: Catalog, directory: Path, count: int) -> None:
         for n in range(SERVERS):
             place = str(directory / "pool" / f"{number}.{n}")
             components.append({"replica_id": number, "number": n, "path": place, "size": MiB // SERVERS})
-    with Session(catalog.database.engine) as session, session.begin():
-        for table, rows in ((OriginalRow, originals), (ReplicaRow, replicas), (ComponentRow, components)):
-            session.execute(insert(table), rows)
+    with catalog.database.transaction() as connection:
+        for table, rows in ((ORIGINALS, originals), (REPLICAS, replicas), (COMPONENTS, components)):
+            connection.execute(insert(table), rows)
     publish(catalog)
 
 

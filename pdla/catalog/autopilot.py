@@ -8,18 +8,17 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, cast, get_args
 
-from sqlalchemy import delete, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from pdla.catalog.database import Section
+from pdla.catalog.database import Section, add
 from pdla.catalog.outages import again
 from pdla.catalog.tables import (
-    AutopilotApplicationRow,
-    AutopilotDecisionRow,
-    AutopilotRunRow,
-    OccurrenceRow,
-    PatternRow,
-    RunRow,
+    AUTOPILOT_APPLICATIONS,
+    AUTOPILOT_DECISIONS,
+    AUTOPILOT_RUNS,
+    OCCURRENCES,
+    PATTERNS,
+    RUNS,
     utc,
 )
 from pdla.errors import PdlaError
@@ -162,6 +161,9 @@ class Decision:
     undone: datetime | None = None
 
 
+_APPLICATION, _RUN, _DECISION = AUTOPILOT_APPLICATIONS.c, AUTOPILOT_RUNS.c, AUTOPILOT_DECISIONS.c
+
+
 class Autopilot(Section):
     """The applications of users, each with its runs, and the log of decisions. A user sees the own ones only."""
 
@@ -169,24 +171,22 @@ class Autopilot(Section):
     def application(self, owner: str, name: str) -> int:
         """The number of the user's application of this name; it gets one if it is new."""
         key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
-        with self._session(alone=True, once=True) as session:
-            row = session.scalars(select(AutopilotApplicationRow).filter_by(owner=owner, key=key)).one_or_none()
-            if row is None:
-                row = AutopilotApplicationRow(owner=owner, key=key, name=name)
-                session.add(row)
-                session.flush()
-            return row.id
+        query = select(_APPLICATION.id).where(_APPLICATION.owner == owner, _APPLICATION.key == key)
+        with self._transaction(alone=True, once=True) as connection:
+            known = connection.scalar(query)
+            return int(known or add(connection, AUTOPILOT_APPLICATIONS, owner=owner, key=key, name=name))
 
     @again
     def applications(self, owner: str) -> list[AutopilotApplication]:
         """The user's applications, by number."""
-        row = AutopilotApplicationRow
-        query = select(row.id, row.name, func.count(AutopilotRunRow.id), func.max(AutopilotRunRow.time))
-        query = query.outerjoin(AutopilotRunRow).where(row.owner == owner).group_by(row.id, row.name).order_by(row.id)
-        with self._session() as session:
+        row = _APPLICATION
+        query = select(row.id, row.name, func.count(_RUN.id), func.max(_RUN.time))
+        query = query.outerjoin_from(AUTOPILOT_APPLICATIONS, AUTOPILOT_RUNS)
+        query = query.where(row.owner == owner).group_by(row.id, row.name).order_by(row.id)
+        with self._transaction() as connection:
             return [
                 AutopilotApplication(number, name, runs, last and utc(last))
-                for number, name, runs, last in session.execute(query)
+                for number, name, runs, last in connection.execute(query)
             ]
 
     def find(self, owner: str, which: str) -> AutopilotApplication:
@@ -205,52 +205,55 @@ class Autopilot(Section):
         self, application: int, name: str, time: datetime, facts: RunFacts, owner: str, decisions: Sequence[Decision]
     ) -> None:
         """Record a run with what was decided after it; one that is there already stays."""
-        with self._session(alone=True, once=True) as session:
-            if session.scalar(select(AutopilotRunRow.id).where(AutopilotRunRow.name == name)) is not None:
+        with self._transaction(alone=True, once=True) as connection:
+            if _is_learned(connection, name):
                 return
-            session.add(AutopilotRunRow(application_id=application, name=name, time=time, facts=asdict(facts)))
-            _decide(session, owner, decisions)
+            values = {"application_id": application, "name": name, "time": time, "facts": asdict(facts)}
+            connection.execute(insert(AUTOPILOT_RUNS).values(values))
+            _decide(connection, owner, decisions)
 
     @again
     def is_learned(self, name: str) -> bool:
         """Whether a run with this name is on record."""
-        with self._session() as session:
-            return session.scalar(select(AutopilotRunRow.id).where(AutopilotRunRow.name == name)) is not None
+        with self._transaction() as connection:
+            return _is_learned(connection, name)
 
     @again
     def runs(self, application: int) -> list[LearnedRun]:
         """The runs of an application, in the order of their ends."""
-        query = select(AutopilotRunRow).filter_by(application_id=application)
-        with self._session() as session:
-            return [_run(row) for row in session.scalars(query.order_by(AutopilotRunRow.time, AutopilotRunRow.id))]
+        query = select(AUTOPILOT_RUNS).where(_RUN.application_id == application).order_by(_RUN.time, _RUN.id)
+        with self._transaction() as connection:
+            return [_run(row) for row in connection.execute(query)]
 
     @again
     def other_users(self, application: int) -> dict[int, int]:
         """By replica, the application that used it last, other than this one; also those of other users."""
-        row = AutopilotRunRow
+        row = _RUN
         query = (
             select(row.application_id, row.facts).where(row.application_id != application).order_by(row.time, row.id)
         )
-        with self._session() as session:
-            return {int(replica): number for number, facts in session.execute(query) for replica in facts["replicas"]}
+        with self._transaction() as connection:
+            found = connection.execute(query)
+            return {int(replica): number for number, facts in found for replica in facts["replicas"]}
 
     @again
     def decide(self, owner: str, decisions: Sequence[Decision]) -> None:
         """Record decisions; those that are there already stay."""
-        with self._session(alone=True, once=True) as session:
-            _decide(session, owner, decisions)
+        with self._transaction(alone=True, once=True) as connection:
+            _decide(connection, owner, decisions)
 
     @again
     def decisions(
         self, owner: str, *, application: int | None = None, kinds: Collection[Kind] = KINDS, last: int | None = None
     ) -> list[Decision]:
         """The user's decisions (the ``last`` ones), oldest first."""
-        row = AutopilotDecisionRow
-        query = select(row).where(row.owner == owner, row.kind.in_(kinds)).order_by(row.id.desc()).limit(last)
+        row = _DECISION
+        query = select(AUTOPILOT_DECISIONS).where(row.owner == owner, row.kind.in_(kinds))
+        query = query.order_by(row.id.desc()).limit(last)
         if application is not None:
             query = query.where(row.application_id == application)
-        with self._session() as session:
-            return [_decision(one) for one in reversed(session.scalars(query).all())]
+        with self._transaction() as connection:
+            return [_decision(one) for one in reversed(connection.execute(query).all())]
 
     @again
     def decision(self, owner: str, number: int) -> Decision:
@@ -259,18 +262,19 @@ class Autopilot(Section):
         Raises:
             PdlaError: there is no such decision.
         """
-        with self._session() as session:
-            row = session.get(AutopilotDecisionRow, number)
-            if row is None or row.owner != owner:
+        query = select(AUTOPILOT_DECISIONS).where(_DECISION.id == number, _DECISION.owner == owner)
+        with self._transaction() as connection:
+            row = connection.execute(query).one_or_none()
+            if row is None:
                 raise PdlaError(f"there is no decision {number} (pdla log lists them)")
             return _decision(row)
 
     @again
     def undo(self, numbers: Sequence[int]) -> None:
         """Record that the user undid these decisions."""
-        row = AutopilotDecisionRow
-        with self._session(once=True) as session:
-            session.execute(update(row).where(row.id.in_(numbers)).values(undone=datetime.now(UTC)))
+        undone = update(AUTOPILOT_DECISIONS).where(_DECISION.id.in_(numbers)).values(undone=datetime.now(UTC))
+        with self._transaction(once=True) as connection:
+            connection.execute(undone)
 
     @again
     def forget(
@@ -281,48 +285,53 @@ class Autopilot(Section):
         ``decision`` takes the place of all that was decided for it. ``heirs``: by replica, the application
         for which it counts as built from now on.
         """
-        row = AutopilotDecisionRow
-        with self._session(alone=True, once=True) as session:
+        of_application = _DECISION.application_id == application
+        with self._transaction(alone=True, once=True) as connection:
             for replica, heir in heirs.items():
-                built = update(row).where(row.application_id == application, row.replica_id == replica)
-                session.execute(built.where(row.kind == "built").values(application_id=heir))
-            session.execute(delete(row).where(row.application_id == application))
-            session.execute(delete(AutopilotRunRow).where(AutopilotRunRow.application_id == application))
-            session.execute(delete(AutopilotApplicationRow).where(AutopilotApplicationRow.id == application))
+                built = update(AUTOPILOT_DECISIONS).where(of_application, _DECISION.replica_id == replica)
+                connection.execute(built.where(_DECISION.kind == "built").values(application_id=heir))
+            connection.execute(delete(AUTOPILOT_DECISIONS).where(of_application))
+            connection.execute(delete(AUTOPILOT_RUNS).where(_RUN.application_id == application))
+            connection.execute(delete(AUTOPILOT_APPLICATIONS).where(_APPLICATION.id == application))
             for number in runs:
-                session.execute(delete(RunRow).where(RunRow.id == number))
-            session.execute(delete(PatternRow).where(PatternRow.id.not_in(select(OccurrenceRow.pattern_id))))
-            _decide(session, owner, [decision])
+                connection.execute(delete(RUNS).where(RUNS.c.id == number))
+            connection.execute(delete(PATTERNS).where(PATTERNS.c.id.not_in(select(OCCURRENCES.c.pattern_id))))
+            _decide(connection, owner, [decision])
 
     @again
     def forget_run(self, name: str) -> None:
         """Forget one run."""
-        with self._session(once=True) as session:
-            session.execute(delete(AutopilotRunRow).where(AutopilotRunRow.name == name))
+        with self._transaction(once=True) as connection:
+            connection.execute(delete(AUTOPILOT_RUNS).where(_RUN.name == name))
 
 
-def _decide(session: Session, owner: str, decisions: Sequence[Decision]) -> None:
+def _is_learned(connection: Connection, name: str) -> bool:
+    return connection.scalar(select(_RUN.id).where(_RUN.name == name)) is not None
+
+
+def _decide(connection: Connection, owner: str, decisions: Sequence[Decision]) -> None:
     names = [one.name for one in decisions]
-    row = AutopilotDecisionRow
-    known = set(session.scalars(select(row.name).where(row.name.in_(names)))) if names else set()
-    for one in decisions:
-        if one.name not in known:
-            session.add(
-                row(
-                    owner=owner,
-                    application_id=one.application,
-                    name=one.name,
-                    time=datetime.now(UTC),
-                    kind=one.kind,
-                    pattern=one.pattern,
-                    replica_id=one.replica,
-                    why=one.why,
-                    facts=dict(one.facts),
-                )
-            )
+    known = set(connection.scalars(select(_DECISION.name).where(_DECISION.name.in_(names)))) if names else set()
+    rows = [
+        {
+            "owner": owner,
+            "application_id": one.application,
+            "name": one.name,
+            "time": datetime.now(UTC),
+            "kind": one.kind,
+            "pattern": one.pattern,
+            "replica_id": one.replica,
+            "why": one.why,
+            "facts": dict(one.facts),
+        }
+        for one in decisions
+        if one.name not in known
+    ]
+    if rows:
+        connection.execute(insert(AUTOPILOT_DECISIONS), rows)
 
 
-def _run(row: AutopilotRunRow) -> LearnedRun:
+def _run(row: Row[Any]) -> LearnedRun:
     values = dict(row.facts)
     values["drift"] = tuple(Drift(**one) for one in values["drift"])
     return LearnedRun(
@@ -330,7 +339,7 @@ def _run(row: AutopilotRunRow) -> LearnedRun:
     )
 
 
-def _decision(row: AutopilotDecisionRow) -> Decision:
+def _decision(row: Row[Any]) -> Decision:
     return Decision(
         name=row.name,
         kind=cast(Kind, row.kind),

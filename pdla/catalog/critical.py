@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from pdla.catalog.database import Section
+from pdla.catalog.database import Section, put
 from pdla.catalog.outages import again
-from pdla.catalog.tables import CriticalRow, utc
+from pdla.catalog.tables import CRITICAL, utc
 from pdla.critical_data import NOTHING, CriticalData
 from pdla.errors import FormatError
 from pdla.model import Int64Array
@@ -37,15 +39,15 @@ class CriticalReads(Section):
     @again
     def all(self) -> list[CriticalFile]:
         """All files that have a table, by their paths."""
-        with self._session() as session:
-            rows = session.scalars(select(CriticalRow).order_by(CriticalRow.path))
-            return [CriticalFile(Path(row.path), _data(row), utc(row.seen), row.replica_id) for row in rows]
+        with self._transaction() as connection:
+            rows = connection.execute(select(CRITICAL).order_by(CRITICAL.c.path))
+            return [CriticalFile(Path(row.path), _data(row.reads), utc(row.seen), row.replica_id) for row in rows]
 
     @again
     def seen(self) -> dict[str, datetime]:
         """The files that have a table, which may be empty, and when a run last recorded what it found there."""
-        with self._session() as session:
-            return {path: utc(seen) for path, seen in session.execute(select(CriticalRow.path, CriticalRow.seen))}
+        with self._transaction() as connection:
+            return {path: utc(seen) for path, seen in connection.execute(select(CRITICAL.c.path, CRITICAL.c.seen))}
 
     @again
     def add(self, path: Path, newer: CriticalData, same_run: bool = False, instead: Int64Array | None = None) -> None:
@@ -53,26 +55,24 @@ class CriticalReads(Section):
 
         ``instead``: ranges [start, stop) of which nothing else stays, sorted and disjoint.
         """
-        with self._session(alone=True, once=True) as session:
-            row = session.scalars(select(CriticalRow).filter_by(path=str(path))).one_or_none()
-            if row is None:
-                row = CriticalRow(path=str(path))
-                session.add(row)
-            else:
-                known = _data(row)
+        with self._transaction(alone=True, once=True) as connection:
+            row = connection.execute(select(CRITICAL).where(CRITICAL.c.path == str(path))).one_or_none()
+            if row is not None:
+                known = _data(row.reads)
                 known = known if instead is None or not len(known.starts) else known.without(instead)
                 newer = known.after(newer, same_run)
-            row.reads, row.seen = newer.to_json(), datetime.now(UTC)
+            values = {"path": str(path), "reads": newer.to_json(), "seen": datetime.now(UTC)}
+            put(connection, CRITICAL, row.id if row else None, **values)
 
     @again
     def set_replica(self, path: Path, replica: int | None) -> None:
         """Record which replica has the bytes of a file."""
-        with self._session(once=True) as session:
-            session.scalars(select(CriticalRow).filter_by(path=str(path))).one().replica_id = replica
+        with self._transaction(once=True) as connection:
+            connection.execute(update(CRITICAL).where(CRITICAL.c.path == str(path)).values(replica_id=replica))
 
 
-def _data(row: CriticalRow) -> CriticalData:
+def _data(reads: Mapping[str, Any]) -> CriticalData:
     try:
-        return CriticalData.from_json(row.reads)
+        return CriticalData.from_json(reads)
     except FormatError:
         return NOTHING

@@ -10,16 +10,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Text, create_engine, delete, event, func, insert, inspect, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.outages import OUTAGE_SECONDS, again, failed, is_outage, one_line
 from pdla.catalog.serverlock import LOCK, ServerLock
-from pdla.catalog.tables import SCHEMA_VERSION, Base, MetaRow, Now
+from pdla.catalog.tables import META, SCHEMA_VERSION, TABLES, Now
 from pdla.errors import CatalogError, ConfigError, FormatError, PdlaError
 
 BUSY_SECONDS = 20
@@ -118,7 +130,7 @@ class Database:
         return self.engine.dialect.name == "postgresql"
 
     @contextmanager
-    def session(self, *, alone: bool = False, enforced: bool = True, once: bool = False) -> Iterator[Session]:
+    def transaction(self, *, alone: bool = False, enforced: bool = True, once: bool = False) -> Iterator[Connection]:
         """A transaction.
 
         ``alone``: no other such transaction runs at the same time. ``enforced``: the references are checked. ``once``:
@@ -128,21 +140,20 @@ class Database:
         if self.lock is not None:
             self.lock.keep()
         try:
-            with Session(engine, expire_on_commit=False) as session:
+            with engine.connect() as connection:
                 if alone and self.is_server:
-                    session.execute(select(func.pg_advisory_xact_lock(LOCK)))
-                yield session
-                session.flush()
+                    connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
+                yield connection
                 if once and self.is_server:
-                    self._commit_once(session)
+                    self._commit_once(connection)
                 else:
-                    session.commit()
+                    connection.commit()
         except SQLAlchemyError as error:
             raise failed(self, error) from error
         except DAMAGE as error:
             raise CatalogError(f"the catalog {self} is damaged, or cannot hold a value: {error}") from error
 
-    def _commit_once(self, session: Session) -> None:
+    def _commit_once(self, connection: Connection) -> None:
         """Commit with a mark that shows later, if the answer is lost, whether the commit was done.
 
         The next such commit removes marks that are not needed any more.
@@ -150,9 +161,9 @@ class Database:
         known, self._known, mark = self._known, [], MARK + secrets.token_hex(8)
         try:
             if known:
-                session.execute(delete(MetaRow).where(MetaRow.key.in_(known)))
-            session.execute(insert(MetaRow).values(key=mark, value=sql_cast(Now(), Text)))
-            session.commit()
+                connection.execute(delete(META).where(META.c.key.in_(known)))
+            connection.execute(insert(META).values(key=mark, value=sql_cast(Now(), Text)))
+            connection.commit()
         except SQLAlchemyError as error:
             if not is_outage(error) or not self._was_committed(mark):
                 self._known += known
@@ -173,8 +184,8 @@ class Database:
         try:
             with self.engine.connect() as connection:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{OUTAGE_SECONDS:.0f}s'")
-                put = postgresql.insert(MetaRow).values(key=mark, value="").on_conflict_do_nothing()
-                return connection.scalar(put.returning(MetaRow.key)) is None  # this row is never committed
+                put = postgresql.insert(META).values(key=mark, value="").on_conflict_do_nothing()
+                return connection.scalar(put.returning(META.c.key)) is None  # this row is never committed
         except SQLAlchemyError as error:
             raise failed(self, error) from error
 
@@ -186,18 +197,22 @@ class Database:
             FormatError: the version is unknown, or this is not a catalog.
         """
         try:
-            with self.session(alone=True, enforced=False) as session:
-                tables = inspect(session.connection()).get_table_names()
+            with self.transaction(alone=True, enforced=False) as connection:
+                tables = inspect(connection).get_table_names()
                 if not tables:
-                    Base.metadata.create_all(session.connection(), checkfirst=False)
-                    session.add(MetaRow(key="schema", value=str(SCHEMA_VERSION)))
-                    session.add(MetaRow(key="token", value=secrets.token_hex(4)))
-                    session.add_all(MetaRow(key=key, value="0") for key in ("generation", "fence"))
+                    TABLES.create_all(connection, checkfirst=False)
+                    first = {
+                        "schema": str(SCHEMA_VERSION),
+                        "token": secrets.token_hex(4),
+                        "generation": "0",
+                        "fence": "0",
+                    }
+                    connection.execute(insert(META), [{"key": key, "value": value} for key, value in first.items()])
                     return
-                row = session.get(MetaRow, "schema") if "meta" in tables else None
-                found = row.value if row else None
+                schema = select(META.c.value).where(META.c.key == "schema")
+                found = connection.scalar(schema) if "meta" in tables else None
                 if found in OLDER_VERSIONS:
-                    upgrade(session.connection(), found)
+                    upgrade(connection, found)
                     return
         except PdlaError as error:
             # Operational errors, such as a full disk or a lock, are not the file's fault.
@@ -213,24 +228,24 @@ class Database:
         """Close the connections."""
         if self._known:
             with suppress(SQLAlchemyError), self.engine.begin() as connection:
-                connection.execute(delete(MetaRow).where(MetaRow.key.in_(self._known)))
+                connection.execute(delete(META).where(META.c.key.in_(self._known)))
         self.engine.dispose()
 
     @again
     def forget_marks(self) -> None:
         """Remove the marks of commits that nobody asks about any more: those of killed processes."""
-        marks = select(MetaRow.key, MetaRow.value).where(MetaRow.key.startswith(MARK))
-        with self.session(alone=True) as session:
-            before = session.scalars(select(Now())).one() - MARK_SECONDS
-            old = [key for key, time in session.execute(marks) if float(time) < before]
-            session.execute(delete(MetaRow).where(MetaRow.key.in_(old)))
+        marks = select(META.c.key, META.c.value).where(META.c.key.startswith(MARK))
+        with self.transaction(alone=True) as connection:
+            before = connection.scalars(select(Now())).one() - MARK_SECONDS
+            old = [key for key, time in connection.execute(marks) if float(time) < before]
+            connection.execute(delete(META).where(META.c.key.in_(old)))
 
 
 class Section:
     """One kind of data in a catalog. Every method is a transaction."""
 
     def __init__(self, database: Database) -> None:
-        self._database, self._session = database, database.session
+        self._database, self._transaction = database, database.transaction
 
     @property
     def patience(self) -> float:
@@ -241,3 +256,26 @@ class Section:
     def giving_up(self) -> threading.Event:
         """An event that is set when nobody waits any more."""
         return self._database.giving_up
+
+
+def count_up(connection: Connection, key: str, at_least: int = 0) -> int:
+    """The next number under a key of the table ``meta``, and at least ``at_least``."""
+    last = connection.scalars(select(META.c.value).where(META.c.key == key).with_for_update()).one()
+    number = max(int(last) + 1, at_least)
+    connection.execute(update(META).where(META.c.key == key).values(value=str(number)))
+    return number
+
+
+def add(connection: Connection, table: Table, **values: Any) -> int:
+    """Add a row; return its number."""
+    added = connection.execute(insert(table).values(values)).inserted_primary_key
+    assert added is not None
+    return int(added[0])
+
+
+def put(connection: Connection, table: Table, number: int | None, **values: Any) -> int:
+    """Change the row of this number, or add one if there is none (None); return its number."""
+    if number is None:
+        return add(connection, table, **values)
+    connection.execute(update(table).where(table.c.id == number).values(values))
+    return number

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import ColumnElement, delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from pdla.catalog.database import Section
+from pdla.catalog.database import Section, count_up
 from pdla.catalog.outages import again
 from pdla.catalog.records import Lease
-from pdla.catalog.tables import LeaseRow, MetaRow, Now
+from pdla.catalog.tables import LEASES, Now
 from pdla.errors import BusyError, PdlaError
 from pdla.processes import process_table
 
@@ -59,6 +57,10 @@ def _start(process: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
+_LEFT = (LEASES.c.expires - Now()).label("left")
+"""The seconds until a lease ends."""
+
+
 class Leases(Section):
     """Who works on what: one process at a time on each resource."""
 
@@ -69,31 +71,31 @@ class Leases(Section):
         Raises:
             BusyError: another process holds the lease.
         """
-        with self._session(alone=True, once=True) as session:
-            row = session.get(LeaseRow, resource, with_for_update=True)
-            if row is not None and _left(session, row) > 0 and not has_ended(row.holder):
-                raise BusyError(f"{row.holder} works on {name or resource}: wait for it")
-            fence = session.get_one(MetaRow, "fence", with_for_update=True)
-            fence.value = str(int(fence.value) + 1)
-            row = row or LeaseRow(resource=resource)
-            row.holder, row.token, row.expires = this_process(), int(fence.value), Now() + seconds
-            session.add(row)
-            return Lease(resource, row.holder, row.token, seconds, name or resource)
+        of_resource = LEASES.c.resource == resource
+        with self._transaction(alone=True, once=True) as connection:
+            holder = connection.scalar(select(LEASES.c.holder).where(of_resource).with_for_update())
+            # The time is asked for when nobody else can change the row any more.
+            left = connection.scalar(select(_LEFT).where(of_resource)) or 0.0
+            if holder is not None and left > 0 and not has_ended(holder):
+                raise BusyError(f"{holder} works on {name or resource}: wait for it")
+            lease = Lease(resource, this_process(), count_up(connection, "fence"), seconds, name or resource)
+            values = {"resource": resource, "holder": lease.holder, "token": lease.token}
+            connection.execute(delete(LEASES).where(of_resource))
+            connection.execute(insert(LEASES).values(**values, expires=Now() + seconds))
+            return lease
 
     @again
     def renew(self, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
         """Let the lease end so many seconds from now; return whether this process still holds it."""
-        with self._session() as session:
-            held = session.scalars(_row_of(lease).with_for_update()).one_or_none()
-            if held is not None:
-                held.expires = Now() + seconds
-            return held is not None
+        with self._transaction() as connection:
+            renewed = connection.execute(update(LEASES).where(_is(lease)).values(expires=Now() + seconds))
+            return renewed.rowcount > 0
 
     @again
     def release(self, lease: Lease) -> None:
         """Release the lease; do nothing if another process has taken it."""
-        with self._session() as session:
-            _release(session, lease)
+        with self._transaction() as connection:
+            _release(connection, lease)
 
     @again
     def check(self, lease: Lease) -> None:
@@ -102,22 +104,22 @@ class Leases(Section):
         Raises:
             BusyError: another process has taken it.
         """
-        with self._session() as session:
-            check(session, lease)
+        with self._transaction() as connection:
+            check(connection, lease)
 
     @again
     def all(self) -> list[Lease]:
         """All leases, by resource; those that have ended have ``seconds`` of at most 0."""
-        with self._session() as session:
-            return _all(session)
+        with self._transaction() as connection:
+            return _all(connection)
 
     @again
     def end_expired(self) -> None:
         """Remove the leases that have ended; their holders cannot use them any more."""
-        with self._session(alone=True) as session:
-            for lease in _all(session):
+        with self._transaction(alone=True) as connection:
+            for lease in _all(connection):
                 if lease.seconds <= 0:
-                    _release(session, lease)
+                    _release(connection, lease)
 
     @contextmanager
     def hold(self, resource: str, seconds: float = LEASE_SECONDS, name: str = "") -> Iterator[Lease]:
@@ -135,39 +137,35 @@ class Leases(Section):
                 self.release(lease)
 
 
-def check(session: Session, lease: Lease) -> None:
+def check(connection: Connection, lease: Lease) -> None:
     """Check that nobody has taken the lease over; nobody can before this transaction ends.
 
     Raises:
         BusyError: another process has taken it.
     """
-    if session.scalars(_row_of(lease).with_for_update()).one_or_none() is None:
+    if connection.scalar(select(LEASES.c.token).where(_is(lease)).with_for_update()) is None:
         raise BusyError(
             f"another process has taken over the work on {lease.name}: this process keeps nothing of its own"
         )
 
 
-def _release(session: Session, lease: Lease) -> None:
+def _release(connection: Connection, lease: Lease) -> None:
     """Release the lease, if this process still holds it."""
-    session.execute(delete(LeaseRow).where(LeaseRow.resource == lease.resource, LeaseRow.token == lease.token))
+    connection.execute(delete(LEASES).where(_is(lease)))
 
 
-def _all(session: Session) -> list[Lease]:
+def _all(connection: Connection) -> list[Lease]:
     """All leases, by resource, including those that have ended."""
-    rows = session.execute(select(LeaseRow, LeaseRow.expires - Now()).order_by(LeaseRow.resource))
+    rows = connection.execute(select(LEASES, _LEFT).order_by(LEASES.c.resource))
     return [
-        Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else left, row.resource)
-        for row, left in rows
+        Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else row.left, row.resource)
+        for row in rows
     ]
 
 
-def _left(session: Session, row: LeaseRow) -> float:
-    left: ColumnElement[float] = LeaseRow.expires - Now()
-    return session.scalars(select(left).where(LeaseRow.resource == row.resource)).one()
-
-
-def _row_of(lease: Lease) -> Any:
-    return select(LeaseRow).where(LeaseRow.resource == lease.resource, LeaseRow.token == lease.token)
+def _is(lease: Lease) -> ColumnElement[bool]:
+    """Whether a row is of this lease: another process that has taken the resource has a token of its own."""
+    return (LEASES.c.resource == lease.resource) & (LEASES.c.token == lease.token)
 
 
 class _Keeper:

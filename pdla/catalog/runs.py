@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, func, insert, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from pdla.catalog.database import Section
+from pdla.catalog.database import Section, add, put
 from pdla.catalog.outages import again
 from pdla.catalog.records import (
     Occurrence,
@@ -25,13 +24,13 @@ from pdla.catalog.records import (
     signature_from_json,
 )
 from pdla.catalog.tables import (
-    ApplicationRow,
-    OccurrenceRow,
-    PatternRow,
-    PhaseRow,
-    PlanRow,
-    QueueRow,
-    RunRow,
+    APPLICATIONS,
+    OCCURRENCES,
+    PATTERNS,
+    PHASES,
+    PLANS,
+    QUEUE,
+    RUNS,
     printable,
     utc,
 )
@@ -50,8 +49,8 @@ class Runs(Section):
 
         A run with the same fingerprint of its trace is replaced.
         """
-        with self._session(alone=True, once=True) as session:
-            return _record(session, run, found, phases)
+        with self._transaction(alone=True, once=True) as connection:
+            return _record(connection, run, found, phases)
 
     @again
     def find(
@@ -68,9 +67,9 @@ class Runs(Section):
         One of their files and their command match the globs, they have so many ranks, and they
         started at or after ``since`` and before ``until``. A time without a time zone is a local one.
         """
-        with self._session() as session:
-            query = select(RunRow).order_by(RunRow.started.nulls_first(), RunRow.id)
-            runs = [_run(row) for row in session.scalars(query)]
+        query = _RUN_ROWS.order_by(RUNS.c.started.nulls_first(), RUNS.c.id)
+        with self._transaction() as connection:
+            runs = [_run(row) for row in connection.execute(query)]
         return [
             one
             for one in runs
@@ -88,19 +87,19 @@ class Runs(Section):
         Raises:
             PdlaError: there is no such run.
         """
-        with self._session() as session:
-            row = session.get(RunRow, run_id)
+        query = select(PATTERNS.c.signature, OCCURRENCES).join_from(PATTERNS, OCCURRENCES)
+        query = query.where(OCCURRENCES.c.run_id == run_id).order_by(OCCURRENCES.c.number)
+        with self._transaction() as connection:
+            row = connection.execute(_RUN_ROWS.where(RUNS.c.id == run_id)).one_or_none()
             if row is None:
                 raise PdlaError(f"there is no run {run_id} (pdla patterns show ID lists those that have a pattern)")
-            query = select(PatternRow, OccurrenceRow).join(OccurrenceRow, OccurrenceRow.pattern_id == PatternRow.id)
-            query = query.where(OccurrenceRow.run_id == run_id).order_by(OccurrenceRow.number)
-            return _run(row), [_occurrence(found, one) for found, one in session.execute(query)]
+            return _run(row), [_occurrence(one.signature, one) for one in connection.execute(query)]
 
     @again
     def phases(self, run_id: int) -> list[Phase]:
         """The phases of a run, file by file."""
-        with self._session() as session:
-            rows = session.scalars(select(PhaseRow).filter_by(run_id=run_id).order_by(PhaseRow.number))
+        with self._transaction() as connection:
+            rows = connection.execute(select(PHASES).where(PHASES.c.run_id == run_id).order_by(PHASES.c.number))
             return [
                 Phase(
                     row.file,
@@ -128,38 +127,38 @@ class Patterns(Section):
 
         Their files and their applications' commands match the globs, and their runs have so many ranks.
         """
-        with self._session() as session:
+        with self._transaction() as connection:
             of_application = [
                 one.id
-                for one in session.scalars(select(ApplicationRow))
+                for one in connection.execute(select(APPLICATIONS))
                 if ranks in (None, one.ranks) and fnmatchcase(one.command, application)
             ]
             counted = (
-                select(OccurrenceRow.pattern_id, func.count(OccurrenceRow.run_id.distinct()).label("runs"))
-                .join(RunRow, RunRow.id == OccurrenceRow.run_id)
-                .where(RunRow.application_id.in_(of_application))
-                .group_by(OccurrenceRow.pattern_id)
+                select(OCCURRENCES.c.pattern_id, func.count(OCCURRENCES.c.run_id.distinct()).label("runs"))
+                .join_from(OCCURRENCES, RUNS)
+                .where(RUNS.c.application_id.in_(of_application))
+                .group_by(OCCURRENCES.c.pattern_id)
                 .subquery()
             )
-            query = select(PatternRow, counted.c.runs).join(counted, counted.c.pattern_id == PatternRow.id)
+            query = _PATTERN_ROWS.add_columns(counted.c.runs).join(counted, counted.c.pattern_id == PATTERNS.c.id)
             if state is not None:
-                query = query.join(QueueRow).where(QueueRow.state == state)
+                query = query.where(QUEUE.c.state == state)
             glob = printable(file)
-            rows = session.execute(query.order_by(PatternRow.id))
-            return [_pattern(row, runs) for row, runs in rows if fnmatchcase(row.file, glob)]
+            rows = connection.execute(query.order_by(PATTERNS.c.id))
+            return [_pattern(row, row.runs) for row in rows if fnmatchcase(row.file, glob)]
 
     @again
     def outside(self, runs: Collection[int]) -> set[str]:
         """The digests of the patterns in other runs than those with these numbers."""
-        query = select(PatternRow.digest, OccurrenceRow.run_id).join(OccurrenceRow).distinct()
-        with self._session() as session:
-            return {digest for digest, run in session.execute(query) if run not in runs}
+        query = select(PATTERNS.c.digest, OCCURRENCES.c.run_id).join_from(PATTERNS, OCCURRENCES).distinct()
+        with self._transaction() as connection:
+            return {digest for digest, run in connection.execute(query) if run not in runs}
 
     @again
     def files(self) -> set[str]:
         """The files that have patterns."""
-        with self._session() as session:
-            return set(session.scalars(select(PatternRow.file).distinct()))
+        with self._transaction() as connection:
+            return set(connection.scalars(select(PATTERNS.c.file).distinct()))
 
     @again
     def get(self, pattern_id: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
@@ -168,13 +167,13 @@ class Patterns(Section):
         Raises:
             PdlaError: there is no such pattern.
         """
-        with self._session() as session:
-            row = session.get(PatternRow, pattern_id)
+        query = _RUN_ROWS.add_columns(OCCURRENCES).join(OCCURRENCES, OCCURRENCES.c.run_id == RUNS.c.id)
+        query = query.where(OCCURRENCES.c.pattern_id == pattern_id).order_by(RUNS.c.id, OCCURRENCES.c.number)
+        with self._transaction() as connection:
+            row = connection.execute(_PATTERN_ROWS.where(PATTERNS.c.id == pattern_id)).one_or_none()
             if row is None:
                 raise PdlaError(f"there is no pattern {pattern_id} (pdla patterns list lists them)")
-            query = select(OccurrenceRow, RunRow).join(RunRow, RunRow.id == OccurrenceRow.run_id)
-            query = query.where(OccurrenceRow.pattern_id == pattern_id).order_by(RunRow.id, OccurrenceRow.number)
-            seen = [(_run(of), _occurrence(row, one)) for one, of in session.execute(query)]
+            seen = [(_run(one), _occurrence(row.signature, one)) for one in connection.execute(query)]
             return _pattern(row, len({of.id for of, _ in seen})), seen
 
 
@@ -184,14 +183,14 @@ class Queue(Section):
     @again
     def set_state(self, signatures: Collection[Signature], state: QueueState, why: str = "") -> None:
         """Set the state, and the reason, of those of these patterns that are in the queue."""
-        with self._session(once=True) as session:
-            _set_queue_state(session, signatures, state, why)
+        with self._transaction(once=True) as connection:
+            _set_queue_state(connection, signatures, state, why)
 
     @again
     def postpone(self, pattern_id: int, why: str) -> None:
         """Record why a pattern still waits."""
-        with self._session(once=True) as session:
-            session.execute(update(QueueRow).where(QueueRow.pattern_id == pattern_id).values(why=why))
+        with self._transaction(once=True) as connection:
+            connection.execute(update(QUEUE).where(QUEUE.c.pattern_id == pattern_id).values(why=why))
 
     @again
     def add_plan(self, document: Mapping[str, Any], chosen: Sequence[Signature]) -> int:
@@ -200,13 +199,11 @@ class Queue(Section):
         The catalog knows the patterns of analyzed runs. Plans that no pattern waits for any more
         are removed.
         """
-        with self._session(alone=True, once=True) as session:
-            row = PlanRow(created=datetime.now(UTC), document=dict(document))
-            session.add(row)
-            session.flush()
-            known = _set_queue_state(session, chosen, "planned", plan=row.id)
-            waited_for = select(QueueRow.plan_id).where(QueueRow.plan_id.is_not(None))
-            session.execute(delete(PlanRow).where(PlanRow.id.not_in(waited_for)))
+        with self._transaction(alone=True, once=True) as connection:
+            number = add(connection, PLANS, created=datetime.now(UTC), document=dict(document))
+            known = _set_queue_state(connection, chosen, "planned", plan=number)
+            waited_for = select(QUEUE.c.plan_id).where(QUEUE.c.plan_id.is_not(None))
+            connection.execute(delete(PLANS).where(PLANS.c.id.not_in(waited_for)))
             return known
 
     @again
@@ -216,33 +213,49 @@ class Queue(Section):
         Raises:
             PdlaError: there is no such plan.
         """
-        with self._session() as session:
-            row = session.get(PlanRow, number)
+        with self._transaction() as connection:
+            row = connection.execute(select(PLANS.c.document).where(PLANS.c.id == number)).one_or_none()
             if row is None:
                 raise PdlaError(f"there is no plan {number} in the queue (pdla plan --queue puts one there)")
-            return row.document
+            return cast("Mapping[str, Any]", row.document)
 
 
-def _record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase]) -> Recorded:
+_RUN_ROWS = select(RUNS, APPLICATIONS.c.command, APPLICATIONS.c.ranks).join_from(RUNS, APPLICATIONS)
+"""The runs, each with the columns of its application that ``_run`` needs."""
+_PATTERN_ROWS = select(PATTERNS, QUEUE).join_from(PATTERNS, QUEUE)
+"""The patterns, each with its place in the queue."""
+
+
+def _record(connection: Connection, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase]) -> Recorded:
     """Record a run with its patterns; a run with the same fingerprint of its trace is replaced."""
-    row = session.scalars(select(RunRow).filter_by(trace=run.trace)).one_or_none()
-    known = row is not None
-    row = row or RunRow(trace=run.trace)
-    row.application, row.analyzed = _application(session, run), datetime.now(UTC)
-    row.path, row.source, row.started, row.mpi = run.path, run.source, run.started, run.mpi
-    row.hosts, row.environment, row.files = list(run.hosts), dict(run.environment), list(run.files)
-    row.requests, row.bytes = run.requests, run.bytes
-    session.add(row)
-    session.flush()
-    for table in (OccurrenceRow, PhaseRow):
-        session.execute(delete(table).where(table.run_id == row.id))
+    known = connection.scalar(select(RUNS.c.id).where(RUNS.c.trace == run.trace))
+    application = _application(connection, run)
+    run_id = put(
+        connection,
+        RUNS,
+        known,
+        application_id=application,
+        trace=run.trace,
+        path=run.path,
+        source=run.source,
+        started=run.started,
+        analyzed=datetime.now(UTC),
+        mpi=run.mpi,
+        hosts=list(run.hosts),
+        environment=dict(run.environment),
+        files=list(run.files),
+        requests=run.requests,
+        bytes=run.bytes,
+    )
+    for table in (OCCURRENCES, PHASES):
+        connection.execute(delete(table).where(table.c.run_id == run_id))
 
     digests = [pattern_digest(one.signature) for one in found]
-    new = _add_patterns(session, dict(zip(digests, (one.signature for one in found), strict=True)))
-    numbers = _numbers(session, digests)
+    new = _add_patterns(connection, dict(zip(digests, (one.signature for one in found), strict=True)))
+    numbers = _numbers(connection, digests)
     occurrences = [
         {
-            "run_id": row.id,
+            "run_id": run_id,
             "number": number,
             "pattern_id": numbers[digest],
             "calls": one.signature.calls,
@@ -252,24 +265,25 @@ def _record(session: Session, run: Run, found: Sequence[Occurrence], phases: Ite
         }
         for number, (digest, one) in enumerate(zip(digests, found, strict=True))
     ]
-    lines = [{"run_id": row.id, "number": number, **asdict(phase)} for number, phase in enumerate(phases)]
-    for table, values in ((OccurrenceRow, occurrences), (PhaseRow, lines)):
+    lines = [{"run_id": run_id, "number": number, **asdict(phase)} for number, phase in enumerate(phases)]
+    for table, values in ((OCCURRENCES, occurrences), (PHASES, lines)):
         if values:
-            session.execute(insert(table), values)
-    if known:
-        session.execute(delete(PatternRow).where(PatternRow.id.not_in(select(OccurrenceRow.pattern_id))))
-    return Recorded(row.id, row.application_id, len(numbers), new)
+            connection.execute(insert(table), values)
+    if known is not None:
+        connection.execute(delete(PATTERNS).where(PATTERNS.c.id.not_in(select(OCCURRENCES.c.pattern_id))))
+    return Recorded(run_id, application, len(numbers), new)
 
 
-def _application(session: Session, run: Run) -> ApplicationRow:
+def _application(connection: Connection, run: Run) -> int:
+    """The number of the application of a run; it gets one if it is new."""
     digest = hashlib.sha256(f"{run.ranks}\0{run.command}".encode("utf-8", "surrogateescape")).hexdigest()
-    found = session.scalars(select(ApplicationRow).filter_by(digest=digest)).one_or_none()
-    return found or ApplicationRow(digest=digest, command=run.command, ranks=run.ranks)
+    known = connection.scalar(select(APPLICATIONS.c.id).where(APPLICATIONS.c.digest == digest))
+    return int(known or add(connection, APPLICATIONS, digest=digest, command=run.command, ranks=run.ranks))
 
 
-def _add_patterns(session: Session, signatures: Mapping[str, Signature]) -> int:
+def _add_patterns(connection: Connection, signatures: Mapping[str, Signature]) -> int:
     """Add the patterns that are new, by digest, to the table and to the queue; return their number."""
-    known = _numbers(session, signatures)
+    known = _numbers(connection, signatures)
     new = {digest: one for digest, one in signatures.items() if digest not in known}
     if not new:
         return 0
@@ -286,19 +300,19 @@ def _add_patterns(session: Session, signatures: Mapping[str, Signature]) -> int:
         }
         for digest, one in new.items()
     ]
-    session.execute(insert(PatternRow), rows)
+    connection.execute(insert(PATTERNS), rows)
     now = datetime.now(UTC)
-    queued = [{"pattern_id": number, "state": "queued", "since": now} for number in _numbers(session, new).values()]
-    session.execute(insert(QueueRow), queued)
+    queued = [{"pattern_id": number, "state": "queued", "since": now} for number in _numbers(connection, new).values()]
+    connection.execute(insert(QUEUE), queued)
     return len(new)
 
 
-def _numbers(session: Session, digests: Iterable[str]) -> dict[str, int]:
+def _numbers(connection: Connection, digests: Iterable[str]) -> dict[str, int]:
     """The numbers of the known patterns, by digest."""
     found: dict[str, int] = {}
     for some in _portions(list(dict.fromkeys(digests))):
-        rows = session.execute(select(PatternRow.digest, PatternRow.id).where(PatternRow.digest.in_(some)))
-        found.update(cast("Iterable[tuple[str, int]]", rows.all()))
+        rows = connection.execute(select(PATTERNS.c.digest, PATTERNS.c.id).where(PATTERNS.c.digest.in_(some)))
+        found.update((digest, number) for digest, number in rows)
     return found
 
 
@@ -307,34 +321,32 @@ def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _set_queue_state(
-    session: Session, signatures: Iterable[Signature], state: QueueState, why: str = "", plan: int | None = None
+    connection: Connection, signatures: Iterable[Signature], state: QueueState, why: str = "", plan: int | None = None
 ) -> int:
     """Set the state of those of these patterns that are known; return their number."""
     known = 0
     changed = {"state": state, "since": datetime.now(UTC), "why": why, "plan_id": plan}
     for some in _portions([pattern_digest(one) for one in signatures]):
-        chosen = select(PatternRow.id).where(PatternRow.digest.in_(some))
-        query = update(QueueRow).where(QueueRow.pattern_id.in_(chosen)).values(changed)
-        known += cast("CursorResult[Any]", session.execute(query)).rowcount
+        chosen = select(PATTERNS.c.id).where(PATTERNS.c.digest.in_(some))
+        known += connection.execute(update(QUEUE).where(QUEUE.c.pattern_id.in_(chosen)).values(changed)).rowcount
     return known
 
 
-def _pattern(row: PatternRow, runs: int) -> Pattern:
-    queue = row.queue
-    state = cast(QueueState, queue.state)
-    return Pattern(row.id, signature_from_json(row.signature), runs, state, utc(queue.since), queue.plan_id, queue.why)
+def _pattern(row: Row[Any], runs: int) -> Pattern:
+    state = cast(QueueState, row.state)
+    return Pattern(row.id, signature_from_json(row.signature), runs, state, utc(row.since), row.plan_id, row.why)
 
 
-def _occurrence(row: PatternRow, one: OccurrenceRow) -> Occurrence:
-    signature = signature_from_json(row.signature)
+def _occurrence(pattern: Mapping[str, Any], one: Row[Any]) -> Occurrence:
+    signature = signature_from_json(pattern)
     as_seen: dict[str, Any] = {"calls": one.calls, "t_start": one.t_start, "t_end": one.t_end}
     return Occurrence(replace(signature, **as_seen), one.aspects)
 
 
-def _run(row: RunRow) -> Run:
+def _run(row: Row[Any]) -> Run:
     return Run(
-        command=row.application.command,
-        ranks=row.application.ranks,
+        command=row.command,
+        ranks=row.ranks,
         trace=row.trace,
         path=row.path,
         source=row.source,

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Connection, Engine, Text, cast, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pdla.catalog.outages import Client, again, failed
-from pdla.catalog.tables import MetaRow
+from pdla.catalog.tables import META
 from pdla.errors import BusyError
 
 LOCK = 0x70646C61
@@ -38,10 +38,10 @@ class ServerLock:
         with self._speaking() as connection:
             if not self._take(connection):
                 return False
-            turn = cast(MetaRow.value, BigInteger) + 1
-            put = postgresql.insert(MetaRow).values(key="turn", value="1")
-            put = put.on_conflict_do_update(index_elements=[MetaRow.key], set_={"value": cast(turn, Text)})
-            self._turn = connection.execute(put.returning(MetaRow.value)).scalar_one()
+            turn = cast(META.c.value, BigInteger) + 1
+            put = postgresql.insert(META).values(key="turn", value="1")
+            put = put.on_conflict_do_update(index_elements=[META.c.key], set_={"value": cast(turn, Text)})
+            self._turn = connection.execute(put.returning(META.c.value)).scalar_one()
             return True
 
     def keep(self) -> None:
@@ -55,7 +55,7 @@ class ServerLock:
         lost = self._connection is None
         with self._speaking() as connection:
             taken = self._take(connection) if lost else True
-            turn = connection.scalar(select(MetaRow.value).where(MetaRow.key == "turn"))
+            turn = connection.scalar(select(META.c.value).where(META.c.key == "turn"))
         if not taken or turn != self._turn:
             raise BusyError(
                 "the catalog was unreachable, and another pdla command has changed the replicas meanwhile: try again"

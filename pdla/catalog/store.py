@@ -10,7 +10,7 @@ from sqlalchemy import Numeric, func, select
 from pdla import config
 from pdla.catalog.autopilot import Autopilot
 from pdla.catalog.critical import CriticalReads
-from pdla.catalog.database import BUSY_SECONDS, DAMAGE, Database, Section, connect
+from pdla.catalog.database import BUSY_SECONDS, DAMAGE, Database, Section, connect, count_up
 from pdla.catalog.exclusive import ExclusiveLock
 from pdla.catalog.leases import Leases
 from pdla.catalog.outages import again
@@ -18,7 +18,7 @@ from pdla.catalog.records import QUEUE_STATES, STATES, Census
 from pdla.catalog.replicas import Originals, Replicas
 from pdla.catalog.results import Results, Simulations
 from pdla.catalog.runs import Patterns, Queue, Runs
-from pdla.catalog.tables import MetaRow, QueueRow, ReplicaRow
+from pdla.catalog.tables import META, QUEUE, REPLICAS
 from pdla.errors import CatalogError
 from pdla.left_reports import left
 
@@ -62,26 +62,24 @@ class Catalog(Section):
     @again
     def token(self) -> str:
         """A name for this catalog's directory in every pool, so that two catalogs can share a pool."""
-        with self._session() as session:
-            return session.get_one(MetaRow, "token").value
+        with self._transaction() as connection:
+            return str(connection.scalars(select(META.c.value).where(META.c.key == "token")).one())
 
     @again
     def next_generation(self, at_least: int) -> int:
         """A number for the next published map, larger than all earlier ones and at least ``at_least``."""
-        with self._session(alone=True, once=True) as session:
-            row = session.get_one(MetaRow, "generation")
-            row.value = str(max(int(row.value) + 1, at_least))
-            return int(row.value)
+        with self._transaction(alone=True, once=True) as connection:
+            return count_up(connection, "generation", at_least)
 
     @again
     def census(self) -> Census:
         """The number of replicas and patterns in every state."""
-        size = func.sum(ReplicaRow.size, type_=Numeric())  # PostgreSQL's sums of integers are no integers
-        of_replicas = select(ReplicaRow.state, func.count(), size).group_by(ReplicaRow.state)
-        of_queue = select(QueueRow.state, func.count()).group_by(QueueRow.state)
-        with self._session() as session:
-            held = {state: (int(count), int(size)) for state, count, size in session.execute(of_replicas)}
-            placed = {state: int(count) for state, count in session.execute(of_queue)}
+        size = func.sum(REPLICAS.c.size, type_=Numeric())  # PostgreSQL's sums of integers are no integers
+        of_replicas = select(REPLICAS.c.state, func.count(), size).group_by(REPLICAS.c.state)
+        of_queue = select(QUEUE.c.state, func.count()).group_by(QUEUE.c.state)
+        with self._transaction() as connection:
+            held = {state: (int(count), int(size)) for state, count, size in connection.execute(of_replicas)}
+            placed = {state: int(count) for state, count in connection.execute(of_queue)}
         return Census(
             {state: held.get(state, (0, 0)) for state in STATES},
             {place: placed.get(place, 0) for place in QUEUE_STATES},

@@ -12,6 +12,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
+    Column,
     ColumnElement,
     DateTime,
     Dialect,
@@ -19,14 +20,15 @@ from sqlalchemy import (
     Float,
     ForeignKey,
     Integer,
+    MetaData,
     String,
+    Table,
     Text,
     UniqueConstraint,
     func,
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
@@ -169,273 +171,258 @@ def _unescape(found: re.Match[bytes]) -> bytes:
     return bytes.fromhex(found[1].decode())
 
 
-class Base(DeclarativeBase):
-    """The metadata of all tables."""
-
-    type_annotation_map = {  # noqa: RUF012
-        dict[str, Any]: JSON,
-        list[str]: JSON,
-        datetime: DateTime(timezone=True),
-        int: Signed32,
-        float: Real,
-        str: Word,
-    }
+def _column(name: str, *about: Any, **options: Any) -> Column[Any]:
+    """A column that has a value in every row."""
+    return Column(name, *about, nullable=False, **options)
 
 
-class MetaRow(Base):
-    """``schema``: the version. ``token``: this catalog's name in pools. ``generation``: that of the last published map.
-    ``fence``: the token of the last lease."""
+_TIME = DateTime(timezone=True)
 
-    __tablename__ = "meta"
-    key: Mapped[str] = mapped_column(Word(32), primary_key=True)
-    value: Mapped[str] = mapped_column(Word(64))
+TABLES = MetaData()
+"""All tables."""
 
+META = Table(
+    "meta",
+    TABLES,
+    Column("key", Word(32), primary_key=True),
+    _column("value", Word(64)),
+)
+"""``schema``: the version. ``token``: this catalog's name in pools. ``generation``: that of the last published map.
+``fence``: the token of the last lease."""
 
-class OriginalRow(Base):
-    """A replicated file and the state in which its replicas are copies of it."""
+ORIGINALS = Table(
+    "originals",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("path", ExactPath),
+    _column("device", Unsigned64),
+    _column("inode", Unsigned64),
+    _column("size", Signed64),
+    _column("mtime_ns", Signed64),
+    _column("ctime_ns", Signed64),
+    UniqueConstraint("device", "inode"),
+)
+"""A replicated file and the state in which its replicas are copies of it."""
 
-    __tablename__ = "originals"
-    __table_args__ = (UniqueConstraint("device", "inode"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
-    path: Mapped[str] = mapped_column(ExactPath)
-    device: Mapped[int] = mapped_column(Unsigned64)
-    inode: Mapped[int] = mapped_column(Unsigned64)
-    size: Mapped[int] = mapped_column(Signed64)
-    mtime_ns: Mapped[int] = mapped_column(Signed64)
-    ctime_ns: Mapped[int] = mapped_column(Signed64)
-    replicas: Mapped[list[ReplicaRow]] = relationship(back_populates="original")
+REPLICAS = Table(
+    "replicas",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("original_id", ForeignKey("originals.id"), index=True),
+    _column("signature", JSON),
+    _column("access_map", JSON),
+    _column("layout", JSON),
+    _column("pool", Word),
+    _column("size", Signed64),
+    _column("state", Word(16)),
+    _column("why", Word, default=""),
+    _column("created", _TIME),
+    _column("purpose", Word(8), default="read"),
+    _column("fence", Signed64, default=0),
+    _column("runs", Signed32, default=0),
+    _column("bytes_read", Signed64, default=0),
+    Column("used", _TIME),
+    CheckConstraint(f"state IN {STATES}", name="replicas_state"),
+    CheckConstraint(f"purpose IN {PURPOSES}", name="replicas_purpose"),
+    sqlite_autoincrement=True,
+)
+"""A replica. Its number is never used again: it names component files."""
 
+COMPONENTS = Table(
+    "components",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("replica_id", ForeignKey("replicas.id", ondelete="CASCADE")),
+    _column("number", Signed32),
+    _column("path", ExactPath),
+    _column("size", Signed64),
+    _column("inode", Unsigned64, default=0),
+    _column("mtime_ns", Signed64, default=0),
+    _column("crc32c", Signed64, default=0),
+    _column("placement", Printable, default="", server_default=""),
+    UniqueConstraint("replica_id", "number"),
+)
+"""A file of a replica."""
 
-class ReplicaRow(Base):
-    """A replica. Its number is never used again: it names component files."""
+EXTENTS = Table(
+    "extents",
+    TABLES,
+    Column("component_id", ForeignKey("components.id", ondelete="CASCADE"), primary_key=True),
+    Column("offset", Signed64, primary_key=True),
+    _column("length", Signed64),
+    _column("crc32c", Signed64),
+)
+"""The checksum of a piece of a component."""
 
-    __tablename__ = "replicas"
-    __table_args__ = (
-        CheckConstraint(f"state IN {STATES}", name="replicas_state"),
-        CheckConstraint(f"purpose IN {PURPOSES}", name="replicas_purpose"),
-        {"sqlite_autoincrement": True},
-    )
-    id: Mapped[int] = mapped_column(primary_key=True)
-    original_id: Mapped[int] = mapped_column(ForeignKey("originals.id"), index=True)
-    signature: Mapped[dict[str, Any]]
-    access_map: Mapped[dict[str, Any]]
-    layout: Mapped[dict[str, Any]]
-    pool: Mapped[str]
-    size: Mapped[int] = mapped_column(Signed64)
-    state: Mapped[str] = mapped_column(Word(16))
-    why: Mapped[str] = mapped_column(default="")
-    created: Mapped[datetime]
-    purpose: Mapped[str] = mapped_column(Word(8), default="read")
-    fence: Mapped[int] = mapped_column(Signed64, default=0)
-    runs: Mapped[int] = mapped_column(default=0)
-    bytes_read: Mapped[int] = mapped_column(Signed64, default=0)
-    used: Mapped[datetime | None]
-    original: Mapped[OriginalRow] = relationship(back_populates="replicas", lazy="joined")
-    components: Mapped[list[ComponentRow]] = relationship(
-        order_by="ComponentRow.number", cascade="all, delete-orphan", lazy="selectin"
-    )
+RESULTS = Table(
+    "results",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    Column("run", Word(64), unique=True, index=True),
+    _column("time", _TIME),
+    _column("report", JSON),
+)
+"""The merged report of a redirected run."""
 
+SIMULATIONS = Table(
+    "simulations",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("time", _TIME),
+    _column("answer", JSON),
+)
+"""An answer of pdla simulate (docs/json.md)."""
 
-class ComponentRow(Base):
-    """A file of a replica."""
+CRITICAL = Table(
+    "critical",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("path", ExactPath, unique=True),
+    _column("reads", JSON),
+    _column("seen", _TIME),
+    Column("replica_id", Signed32),
+)
+"""The critical reads of a file (CriticalData, as JSON), and the replica with those that had room."""
 
-    __tablename__ = "components"
-    __table_args__ = (UniqueConstraint("replica_id", "number"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
-    replica_id: Mapped[int] = mapped_column(ForeignKey("replicas.id", ondelete="CASCADE"))
-    number: Mapped[int]
-    path: Mapped[str] = mapped_column(ExactPath)
-    size: Mapped[int] = mapped_column(Signed64)
-    inode: Mapped[int] = mapped_column(Unsigned64, default=0)
-    mtime_ns: Mapped[int] = mapped_column(Signed64, default=0)
-    crc32c: Mapped[int] = mapped_column(Signed64, default=0)
-    placement: Mapped[str] = mapped_column(Printable, default="", server_default="")
-    extents: Mapped[list[ExtentRow]] = relationship(
-        order_by="ExtentRow.offset", cascade="all, delete-orphan", passive_deletes=True
-    )
+APPLICATIONS = Table(
+    "applications",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("digest", Word(64), unique=True),
+    _column("command", Printable),
+    _column("ranks", Signed32),
+)
+"""A command with a number of ranks. Its files are those of its runs."""
 
+RUNS = Table(
+    "runs",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("application_id", ForeignKey("applications.id"), index=True),
+    _column("trace", Word(64), unique=True),
+    _column("path", Printable),
+    _column("source", Word(16)),
+    Column("started", _TIME),
+    _column("analyzed", _TIME),
+    _column("mpi", Word),
+    _column("hosts", JSON),
+    _column("environment", JSON),
+    _column("files", JSON),
+    _column("requests", Signed64),
+    _column("bytes", Signed64),
+)
+"""A traced run of an application, in the environment that it had."""
 
-class ExtentRow(Base):
-    """The checksum of a piece of a component."""
+PATTERNS = Table(
+    "patterns",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("digest", Word(64), unique=True),
+    _column("file", Printable),
+    _column("op", Word(8)),
+    _column("scope", Word(8)),
+    _column("ranks", Signed32),
+    _column("requests", Signed64),
+    _column("bytes", Signed64),
+    _column("signature", JSON),
+)
+"""An I/O signature, once for all runs that have it."""
 
-    __tablename__ = "extents"
-    component_id: Mapped[int] = mapped_column(ForeignKey("components.id", ondelete="CASCADE"), primary_key=True)
-    offset: Mapped[int] = mapped_column(Signed64, primary_key=True)
-    length: Mapped[int] = mapped_column(Signed64)
-    crc32c: Mapped[int] = mapped_column(Signed64)
+OCCURRENCES = Table(
+    "occurrences",
+    TABLES,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Signed32, primary_key=True),
+    _column("pattern_id", ForeignKey("patterns.id"), index=True),
+    _column("calls", Signed64),
+    _column("t_start", Real),
+    _column("t_end", Real),
+    _column("aspects", JSON),
+)
+"""A pattern in a run: its place among the run's patterns, its aspects there, and its phases."""
 
+PHASES = Table(
+    "phases",
+    TABLES,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Signed32, primary_key=True),
+    _column("file", Printable),
+    _column("phase", Signed32),
+    _column("begins", Word(8)),
+    _column("t_start", Real),
+    _column("t_end", Real),
+    _column("ranks", Signed32),
+    _column("calls", Signed64),
+    _column("bytes_read", Signed64),
+    _column("bytes_written", Signed64),
+)
+"""A phase of a run's use of a file."""
 
-class ResultRow(Base):
-    """The merged report of a redirected run."""
+PLANS = Table(
+    "plans",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("created", _TIME),
+    _column("document", JSON),
+)
+"""A plan for the daemon to carry out."""
 
-    __tablename__ = "results"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    run: Mapped[str | None] = mapped_column(Word(64), unique=True, index=True)
-    time: Mapped[datetime]
-    report: Mapped[dict[str, Any]]
+QUEUE = Table(
+    "queue",
+    TABLES,
+    Column("pattern_id", ForeignKey("patterns.id", ondelete="CASCADE"), primary_key=True),
+    _column("state", Word(16), index=True),
+    _column("since", _TIME),
+    Column("plan_id", ForeignKey("plans.id")),
+    _column("why", Printable, default=""),
+)
+"""The state of a pattern since it was first seen, and its plan."""
 
+LEASES = Table(
+    "leases",
+    TABLES,
+    Column("resource", Word(255), primary_key=True),
+    _column("holder", Word),
+    _column("token", Signed64),
+    _column("expires", Real),
+)
+"""The right of ``holder`` to work on ``resource``, until the database's clock shows ``expires``."""
 
-class SimulationRow(Base):
-    """An answer of pdla simulate (docs/json.md)."""
+AUTOPILOT_APPLICATIONS = Table(
+    "autopilot_applications",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("owner", Word(64)),
+    _column("key", Word(64)),
+    _column("name", Printable),
+    UniqueConstraint("owner", "key"),
+)
+"""A program of a user, whatever its ranks and input files; ``key`` is the digest of ``name``."""
 
-    __tablename__ = "simulations"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    time: Mapped[datetime]
-    answer: Mapped[dict[str, Any]]
+AUTOPILOT_RUNS = Table(
+    "autopilot_runs",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("application_id", ForeignKey("autopilot_applications.id"), index=True),
+    _column("name", Word(64), unique=True),
+    _column("time", _TIME),
+    _column("facts", JSON),
+)
+"""A run that the autopilot learned from (RunFacts, as JSON)."""
 
-
-class CriticalRow(Base):
-    """The critical reads of a file (CriticalData, as JSON), and the replica with those that had room."""
-
-    __tablename__ = "critical"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    path: Mapped[str] = mapped_column(ExactPath, unique=True)
-    reads: Mapped[dict[str, Any]]
-    seen: Mapped[datetime]
-    replica_id: Mapped[int | None]
-
-
-class ApplicationRow(Base):
-    """A command with a number of ranks. Its files are those of its runs."""
-
-    __tablename__ = "applications"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    digest: Mapped[str] = mapped_column(Word(64), unique=True)
-    command: Mapped[str] = mapped_column(Printable)
-    ranks: Mapped[int]
-    runs: Mapped[list[RunRow]] = relationship(back_populates="application", order_by="RunRow.id")
-
-
-class RunRow(Base):
-    """A traced run of an application, in the environment that it had."""
-
-    __tablename__ = "runs"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    application_id: Mapped[int] = mapped_column(ForeignKey("applications.id"), index=True)
-    trace: Mapped[str] = mapped_column(Word(64), unique=True)
-    path: Mapped[str] = mapped_column(Printable)
-    source: Mapped[str] = mapped_column(Word(16))
-    started: Mapped[datetime | None]
-    analyzed: Mapped[datetime]
-    mpi: Mapped[str]
-    hosts: Mapped[list[str]]
-    environment: Mapped[dict[str, Any]]
-    files: Mapped[list[str]]
-    requests: Mapped[int] = mapped_column(Signed64)
-    bytes: Mapped[int] = mapped_column(Signed64)
-    application: Mapped[ApplicationRow] = relationship(back_populates="runs", lazy="joined")
-
-
-class PatternRow(Base):
-    """An I/O signature, once for all runs that have it."""
-
-    __tablename__ = "patterns"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    digest: Mapped[str] = mapped_column(Word(64), unique=True)
-    file: Mapped[str] = mapped_column(Printable)
-    op: Mapped[str] = mapped_column(Word(8))
-    scope: Mapped[str] = mapped_column(Word(8))
-    ranks: Mapped[int]
-    requests: Mapped[int] = mapped_column(Signed64)
-    bytes: Mapped[int] = mapped_column(Signed64)
-    signature: Mapped[dict[str, Any]]
-    queue: Mapped[QueueRow] = relationship(lazy="joined", innerjoin=True)
-
-
-class OccurrenceRow(Base):
-    """A pattern in a run: its place among the run's patterns, its aspects there, and its phases."""
-
-    __tablename__ = "occurrences"
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id"), index=True)
-    calls: Mapped[int] = mapped_column(Signed64)
-    t_start: Mapped[float]
-    t_end: Mapped[float]
-    aspects: Mapped[dict[str, Any]]
-
-
-class PhaseRow(Base):
-    """A phase of a run's use of a file."""
-
-    __tablename__ = "phases"
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    file: Mapped[str] = mapped_column(Printable)
-    phase: Mapped[int]
-    begins: Mapped[str] = mapped_column(Word(8))
-    t_start: Mapped[float]
-    t_end: Mapped[float]
-    ranks: Mapped[int]
-    calls: Mapped[int] = mapped_column(Signed64)
-    bytes_read: Mapped[int] = mapped_column(Signed64)
-    bytes_written: Mapped[int] = mapped_column(Signed64)
-
-
-class PlanRow(Base):
-    """A plan for the daemon to carry out."""
-
-    __tablename__ = "plans"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    created: Mapped[datetime]
-    document: Mapped[dict[str, Any]]
-
-
-class QueueRow(Base):
-    """The state of a pattern since it was first seen, and its plan."""
-
-    __tablename__ = "queue"
-    pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id", ondelete="CASCADE"), primary_key=True)
-    state: Mapped[str] = mapped_column(Word(16), index=True)
-    since: Mapped[datetime]
-    plan_id: Mapped[int | None] = mapped_column(ForeignKey("plans.id"))
-    why: Mapped[str] = mapped_column(Printable, default="")
-
-
-class LeaseRow(Base):
-    """The right of ``holder`` to work on ``resource``, until the database's clock shows ``expires``."""
-
-    __tablename__ = "leases"
-    resource: Mapped[str] = mapped_column(Word(255), primary_key=True)
-    holder: Mapped[str]
-    token: Mapped[int] = mapped_column(Signed64)
-    expires: Mapped[float]
-
-
-class AutopilotApplicationRow(Base):
-    """A program of a user, whatever its ranks and input files; ``key`` is the digest of ``name``."""
-
-    __tablename__ = "autopilot_applications"
-    __table_args__ = (UniqueConstraint("owner", "key"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
-    owner: Mapped[str] = mapped_column(Word(64))
-    key: Mapped[str] = mapped_column(Word(64))
-    name: Mapped[str] = mapped_column(Printable)
-
-
-class AutopilotRunRow(Base):
-    """A run that the autopilot learned from (RunFacts, as JSON)."""
-
-    __tablename__ = "autopilot_runs"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    application_id: Mapped[int] = mapped_column(ForeignKey("autopilot_applications.id"), index=True)
-    name: Mapped[str] = mapped_column(Word(64), unique=True)
-    time: Mapped[datetime]
-    facts: Mapped[dict[str, Any]]
-
-
-class AutopilotDecisionRow(Base):
-    """What the autopilot did, and why; ``name`` is the same if it does it again after a kill."""
-
-    __tablename__ = "autopilot_decisions"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    owner: Mapped[str] = mapped_column(Word(64))
-    application_id: Mapped[int | None]
-    name: Mapped[str] = mapped_column(Word(160), unique=True)
-    time: Mapped[datetime]
-    kind: Mapped[str] = mapped_column(Word(16))
-    pattern: Mapped[str | None] = mapped_column(Word(64), index=True)
-    replica_id: Mapped[int | None] = mapped_column(index=True)
-    why: Mapped[str] = mapped_column(Printable)
-    facts: Mapped[dict[str, Any]]
-    undone: Mapped[datetime | None]
+AUTOPILOT_DECISIONS = Table(
+    "autopilot_decisions",
+    TABLES,
+    Column("id", Signed32, primary_key=True),
+    _column("owner", Word(64)),
+    Column("application_id", Signed32),
+    _column("name", Word(160), unique=True),
+    _column("time", _TIME),
+    _column("kind", Word(16)),
+    Column("pattern", Word(64), index=True),
+    Column("replica_id", Signed32, index=True),
+    _column("why", Printable),
+    _column("facts", JSON),
+    Column("undone", _TIME),
+)
+"""What the autopilot did, and why; ``name`` is the same if it does it again after a kill."""

@@ -31,7 +31,7 @@ from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run,
 from pdla.catalog.leases import has_ended, this_process
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
-from pdla.catalog.tables import Base, MetaRow
+from pdla.catalog.tables import TABLES
 from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity
@@ -381,6 +381,7 @@ def test_a_number_that_is_none_gives_one_line(tmp_path: Path, column: str, value
     with pytest.raises(CatalogError, match="damaged") as caught:
         catalog.replicas.get(replica.id)
         catalog.replicas.checksums(replica.id)
+        catalog.replicas.listing()
     assert "\n" not in str(caught.value)
     catalog.close()
 
@@ -407,11 +408,13 @@ def test_nobody_writes_between_the_reads_and_the_writes_of_a_transaction(catalog
     """Otherwise SQLite would refuse its writes."""
     other = open_catalog(str(catalog))
     writer = threading.Thread(target=other.next_generation, args=[0])
-    with catalog.database.session(alone=True) as session:
-        row = session.get_one(MetaRow, "generation")
+    with catalog.database.transaction(alone=True) as connection:
+        number = connection.scalar(text("SELECT value FROM meta WHERE key = 'generation'"))
         writer.start()
         writer.join(0.5)
-        row.value = str(int(row.value) + 1)
+        connection.execute(
+            text("UPDATE meta SET value = :next WHERE key = 'generation'"), {"next": str(int(number) + 1)}
+        )
     writer.join()
     other.close()
     assert catalog.next_generation(0) == 3
@@ -514,7 +517,7 @@ def test_a_postgresql_catalog_of_version_2_is_updated(postgresql: Catalog):
     catalog.replicas.mark(1, "dirty", "written")
     assert catalog.replicas.find("dirty") == [catalog.replicas.get(1)]
     with create_engine(postgresql.database.url).connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), TABLES) == []
     catalog.close()
 
 
@@ -557,14 +560,14 @@ def killed_at(moment: int) -> None:
     event.listen(Engine, "commit", count)
 
 
-def test_the_migrations_make_the_tables_that_the_classes_describe(catalog: Catalog):
+def test_the_migrations_make_the_tables_that_the_catalog_uses(catalog: Catalog):
     with create_engine(catalog.database.url).begin() as connection:
-        Base.metadata.drop_all(connection)
+        TABLES.drop_all(connection)
         upgrade(connection, None)
         # SQLite gives no types back, only what was written.
         exact = connection.dialect.name == "postgresql"
         context = MigrationContext.configure(connection, opts={"compare_type": exact})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, TABLES) == []
 
 
 def test_many_processes_may_make_the_catalog_at_once(postgresql_server: str, postgresql: Catalog):

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, text
 
 from pdla.catalog import Catalog, Checksum, Component, Occurrence, Run, open_catalog
-from pdla.catalog.tables import Base
+from pdla.catalog.tables import TABLES
 from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError
 from tests.support.catalog_entries import IDENTITY, LAYOUT, MAP, PATTERN, Plain
@@ -82,9 +82,7 @@ def failing_once(catalog: Catalog, how: Callable[[Connection], None]) -> Iterato
 def contents(catalog: Catalog) -> dict[str, list[Any]]:
     """All rows, without times and the marks of commits."""
     with create_engine(catalog.database.url).connect() as connection:
-        found = {
-            name: connection.execute(table.select()).mappings().all() for name, table in Base.metadata.tables.items()
-        }
+        found = {name: connection.execute(table.select()).mappings().all() for name, table in TABLES.tables.items()}
     times = ("created", "since", "time", "used", "analyzed", "seen", "expires", "holder")
     rows = {name: [{k: v for k, v in row.items() if k not in times} for row in rows] for name, rows in found.items()}
     rows["meta"] = [row for row in rows["meta"] if not row["key"].startswith(("commit ", "token"))]

@@ -16,7 +16,7 @@ import h5py
 import pytest
 from jsonschema import Draft202012Validator
 
-from pdla.catalog.tables import Base
+from pdla.catalog.tables import TABLES
 from pdla.cli import cli
 from pdla.cli.options import Output
 from pdla.errors import ConfigError
@@ -314,8 +314,8 @@ def test_every_attribute_and_dataset_of_a_trace_is_documented(tmp_path: Path) ->
 def test_every_table_and_column_of_the_catalog_is_documented() -> None:
     text = (DOCS / "formats.md").read_text().split("\n## The catalog\n")[1]
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
-    assert set(rows) == set(Base.metadata.tables)
-    for table in Base.metadata.tables.values():
+    assert set(rows) == set(TABLES.tables)
+    for table in TABLES.tables.values():
         for column in table.columns:
             if column.name != "id" and table.name not in ("meta", "phases"):
                 assert f"`{column.name}`" in rows[table.name], f"formats.md: {table.name} has a column {column.name}"

@@ -31,11 +31,13 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from sqlalchemy import Connection
 
 from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Purpose, open_catalog
+from pdla.catalog.database import add
 from pdla.catalog.records import signature_to_json
-from pdla.catalog.tables import ComponentRow, OriginalRow, ReplicaRow
+from pdla.catalog.tables import COMPONENTS, ORIGINALS, REPLICAS
 from pdla.model import Layout, Signature
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import publish
@@ -728,19 +730,17 @@ def begun_in(directory: Path, how: str) -> list[int]:
     return [len(by_program(out.read_text().splitlines())) for out in directory.glob(f"{how}.out.{last}.*")]
 
 
-def row_of(path: Path, replica: Replica, purpose: Purpose, owner: OriginalRow) -> ReplicaRow:
-    """A valid replica of the file at ``path``, as if it had been built."""
+def add_replica(connection: Connection, path: Path, replica: Replica, purpose: Purpose, owner: int) -> None:
+    """Record a valid replica of the file at ``path``, as if it had been built, of the original of this number."""
     extents = np.array(replica.extents, np.int64) if len(replica.extents) else None
     loops = tuple(MapLoop(*loop) for loop in replica.loops)
     access_map = AccessMap(loops, replica.start, replica.length, replica.replica_start, extents)
     signature = Signature(str(path), purpose, False, replica.start, max(replica.length, 1), (), (0,))
     layout = Layout("disks", replica.servers, replica.groups, tuple(replica.strips), replica.section)
-    components = [
-        ComponentRow(number=i, path=str(file), size=found.st_size, inode=found.st_ino, mtime_ns=found.st_mtime_ns)
-        for i, (file, found) in enumerate((file, file.stat()) for file in replica.components)
-    ]
-    return ReplicaRow(
-        original=owner,
+    number = add(
+        connection,
+        REPLICAS,
+        original_id=owner,
         signature=signature_to_json(signature),
         access_map=access_map.to_json(),
         layout=asdict(layout),
@@ -749,20 +749,22 @@ def row_of(path: Path, replica: Replica, purpose: Purpose, owner: OriginalRow) -
         state="valid",
         created=datetime.now(UTC),
         purpose=purpose,
-        components=components,
     )
+    for i, (file, found) in enumerate((file, file.stat()) for file in replica.components):
+        of_file = {"size": found.st_size, "inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
+        add(connection, COMPONENTS, replica_id=number, number=i, path=str(file), **of_file)
 
 
 def register(catalog: Catalog, replicas: Sequence[tuple[Path, Replica, Purpose]]) -> None:
     """Register all in one transaction: busy disks need long for each."""
-    owners: dict[Path, OriginalRow] = {}
-    with catalog._session() as session:
+    owners: dict[Path, int] = {}
+    with catalog._transaction() as connection:
         for path, replica, purpose in replicas:
             file = path.parent if purpose == "write" else path
             if file not in owners:
                 identity = directory_identity(path) if purpose == "write" else identity_of(path)
-                owners[file] = OriginalRow(path=str(file), **asdict(identity))
-            session.add(row_of(path, replica, purpose, owners[file]))
+                owners[file] = add(connection, ORIGINALS, path=str(file), **asdict(identity))
+            add_replica(connection, path, replica, purpose, owners[file])
 
 
 def by_program(seen: Sequence[str]) -> dict[int, list[str]]:
