@@ -36,8 +36,9 @@ from pdla.model import Cluster
 from pdla.simulator import core
 from pdla.simulator.core import Array
 from pdla.simulator.machine import Machine
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import outcome_of
-from pdla.simulator.schemes import BASELINES, Replicas
+from pdla.simulator.schemes import BASELINES
 from pdla.simulator.workload import from_trace
 from pdla.traces.trace import Trace
 from pdla.units import KiB, MiB, parse_bytes

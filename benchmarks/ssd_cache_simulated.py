@@ -21,8 +21,9 @@ from pdla.replicator.critical_patterns import critical_requests
 from pdla.replicator.critical_reads import reserved_for_writes
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import outcome_of, simulate
-from pdla.simulator.schemes import Replicas, Scheme
+from pdla.simulator.schemes import Scheme
 from pdla.simulator.workload import Workload
 from pdla.traces.trace import Trace
 from pdla.units import KiB, MiB

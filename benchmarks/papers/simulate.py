@@ -19,8 +19,9 @@ from pdla.policies.online import Online, Place, Request, Space, View, Wish
 from pdla.policies.s4d import S4D
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import Result, outcome_of
-from pdla.simulator.schemes import Replicas, Scheme
+from pdla.simulator.schemes import Scheme
 from pdla.simulator.verification import verified_plan
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 

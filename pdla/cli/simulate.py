@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def _schemes() -> Iterable[str]:
-    from pdla.simulator.scheme_comparison import scheme_names
+    from pdla.simulator.schemes import scheme_names
 
     return scheme_names()
 
 
 def _scheme(name: str) -> None:
-    from pdla.simulator.scheme_comparison import check_scheme
+    from pdla.simulator.schemes import check_scheme
 
     check_scheme(name)
 

@@ -12,8 +12,9 @@ from pdla.model import Cluster, Int64Array, Layout, Pool
 from pdla.policies.online import Online, pool_of
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import Result, outcome_of, result_of
-from pdla.simulator.schemes import Replicas, Scheme
+from pdla.simulator.schemes import Scheme
 from pdla.simulator.workload import Workload
 
 

@@ -7,8 +7,9 @@ from pdla.policies.online import MEMORY, Online
 from pdla.simulator import core
 from pdla.simulator.enactor import Enactor
 from pdla.simulator.machine import Machine
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import Result, outcome_of, result_of
-from pdla.simulator.schemes import Replicas, Scheme
+from pdla.simulator.schemes import Scheme
 from pdla.simulator.workload import Workload
 
 

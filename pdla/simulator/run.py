@@ -12,7 +12,8 @@ import numpy as np
 from pdla.model import Cluster, Plan
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
-from pdla.simulator.schemes import Replicas, Scheme, home_pool, methods
+from pdla.simulator.replicas import Replicas
+from pdla.simulator.schemes import Scheme, home_pool, methods
 from pdla.simulator.workload import Workload
 
 

@@ -15,7 +15,7 @@ from pdla.policies import make_online, online_names, policy_names
 from pdla.policies.plan import RedirectedWrites
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, simulate
-from pdla.simulator.schemes import BASELINES, Scheme
+from pdla.simulator.schemes import BASELINES, Scheme, check_scheme, scheme_names
 from pdla.simulator.verification import verified_plan
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 from pdla.traces.trace import Trace
@@ -92,23 +92,6 @@ class Contest:
     def speedup(self, result: Result) -> float | None:
         """How many times as fast as the program as it is, if that was simulated."""
         return self.none.seconds / result.seconds if self.none and result.seconds else None
-
-
-def scheme_names() -> tuple[str, ...]:
-    """All names that ``simulate_scheme`` accepts; it also accepts a user's policy, ``FILE.py:CLASS``."""
-    return tuple(dict.fromkeys((*_BASELINES, *policy_names(), *online_names())))
-
-
-def check_scheme(name: str) -> None:
-    """Refuse names that ``simulate_scheme`` does not accept.
-
-    Raises:
-        ConfigError: the name is unknown, or is that of a user's policy that cannot be loaded.
-    """
-    if ":" in name:
-        make_online(name)
-    elif name not in scheme_names():
-        raise ConfigError(f"unknown scheme {name!r}: choose one of {', '.join(scheme_names())}, or FILE.py:CLASS")
 
 
 def contest(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
 from pdla.simulator.run import Result
-from pdla.simulator.scheme_comparison import Absent, Contest, Program, attempt, scheme_names
+from pdla.simulator.scheme_comparison import Absent, Contest, Program, attempt
+from pdla.simulator.schemes import scheme_names
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -21,7 +21,8 @@ from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
-from pdla.simulator.scheme_comparison import Program, contest, scheme_names
+from pdla.simulator.scheme_comparison import Program, contest
+from pdla.simulator.schemes import scheme_names
 from pdla.simulator.sweep import Sweep, sweep
 from pdla.traces.trace import Trace
 from tests.support.waiting import PATIENCE

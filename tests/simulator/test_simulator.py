@@ -25,8 +25,9 @@ from pdla.simulator import core
 from pdla.simulator.conformance import CLUSTER
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import Result, outcome_of, simulate
-from pdla.simulator.schemes import BASELINES, Replicas, Scheme
+from pdla.simulator.schemes import BASELINES, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 from pdla.traces.file_views import BLOCK, LOOP, View
 from pdla.units import KiB, MiB

@@ -12,8 +12,9 @@ from pdla.layouts.candidates import candidates
 from pdla.model import Cluster, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import Result, outcome_of, simulate
-from pdla.simulator.schemes import BASELINES, Replicas, Scheme
+from pdla.simulator.schemes import BASELINES, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 from pdla.traces.file_views import BLOCK, View
 from pdla.units import KiB, MiB

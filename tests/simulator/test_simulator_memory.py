@@ -9,8 +9,9 @@ import pytest
 from pdla.model import Cluster, Device, Pool
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import outcome_of
-from pdla.simulator.schemes import BASELINES, Replicas
+from pdla.simulator.schemes import BASELINES
 from pdla.simulator.workload import from_trace
 from pdla.units import KiB
 from tests.support.handmade_traces import Call, make_trace

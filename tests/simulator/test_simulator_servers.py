@@ -13,8 +13,9 @@ from pdla.policies.online import Drop, Online, Place, Request, Space, View, Wish
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
+from pdla.simulator.replicas import Replicas
 from pdla.simulator.run import Result, outcome_of, simulate
-from pdla.simulator.schemes import BASELINES, Replicas, Scheme
+from pdla.simulator.schemes import BASELINES, Scheme
 from pdla.simulator.workload import from_trace
 from tests.support.handmade_traces import Call, make_trace
 
