@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-import numpy as np
-
 from pdla.model import Cluster, Op, Pool
 
 
@@ -41,12 +39,16 @@ def startups(pool: Pool, distances: Any, op: Op = "read") -> Any:
     >>> startups(Pool("d", "hdd", 1, ((0, 0.0), (8, 0.5)), 0.0, 0.0, 0, 1, "directories", ("d",)), [4, 9]).tolist()
     [0.25, 0.5]
     """
+    import numpy as np
+
     points, seconds = zip(*curve(pool, op), strict=True)
     return np.interp(distances, points, seconds)
 
 
 def handling(cluster: Cluster, pool: Pool, clients: Any) -> Any:
     """Seconds that a server of the pool itself takes for a request, if so many clients make requests to it."""
+    import numpy as np
+
     points = cluster.pool(pool.device.inside or pool.name).device.clients_cost
     if not points:
         return 0.0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Int64Array = npt.NDArray[np.int64]
+# RATIONALE: NumPy takes longer to import than all else that a verb without arrays needs.
+Int64Array: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class Loop(NamedTuple):
@@ -97,6 +99,8 @@ class Nest(NamedTuple):
         if not self.growth:
             spans = [loop.stride * (loop.count - 1) for loop in self.loops]
             return self.start + sum(min(0, s) for s in spans), self.start + sum(max(0, s) for s in spans) + self.length
+        import numpy as np
+
         # The counts that each loop has: a single one, or one for every iteration of the enclosing
         # loop.
         counts = [np.array([loop.count], np.int64) for loop in self.loops]
@@ -117,12 +121,16 @@ class Nest(NamedTuple):
 
     def expand(self) -> tuple[Int64Array, Int64Array]:
         """The accesses in their order: (offsets, lengths), each of shape (requests,)."""
+        import numpy as np
+
         offsets, lengths, _ = self.expand_with(np.zeros(1, np.int64), 0)
         return offsets, lengths
 
     def expand_with(self, labels: Int64Array, depth: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """As ``expand``; also gives each access the one of ``labels`` that stands for its iterations of the outer
         ``depth`` loops."""
+        import numpy as np
+
         offsets, lengths = np.array([self.start], np.int64), np.array([self.length], np.int64)
         more = np.zeros(1, np.int64)  # iterations by which the next loop has grown
         owner = labels

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from pdla.loop_nests import STILL as STILL
 from pdla.loop_nests import Growth as Growth
 from pdla.loop_nests import Int64Array as Int64Array
@@ -92,6 +90,8 @@ class Signature:
 
     def expand(self) -> tuple[Int64Array, Int64Array, Int64Array]:
         """The accesses in the order of the loops: (offsets, ranks, lengths), each of shape (requests,)."""
+        import numpy as np
+
         offsets, lengths, ranks = self.nest.expand_with(np.array(self.ranks, np.int64), self.rank_loops)
         return offsets, ranks, lengths
 

@@ -8,14 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pdla.accessmap import AccessMap
 from pdla.config import INODES, JOURNALS
 from pdla.errors import PdlaError
 from pdla.model import Identity
 
 if TYPE_CHECKING:
+    from pdla.accessmap import AccessMap
     from pdla.catalog import Replica
 
 CACHE = "cache-"
@@ -76,6 +74,8 @@ def directories_in(map_path: Path) -> list[Path]:
 
 def are_disjoint(one: AccessMap, other: AccessMap) -> bool:
     """Whether two maps have no byte in common; False also if it takes too long to find out."""
+    import numpy as np
+
     low = max(one.extent[0], other.extent[0])
     high = min(one.extent[1], other.extent[1])
     if low >= high:

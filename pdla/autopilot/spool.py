@@ -77,6 +77,17 @@ def is_paused() -> bool:
     return pause_file().exists()
 
 
+def pause() -> None:
+    """From now on nothing is recorded, learned and built."""
+    made_directory()
+    pause_file().touch()
+
+
+def resume() -> None:
+    """End a pause."""
+    pause_file().unlink(missing_ok=True)
+
+
 @dataclass(frozen=True)
 class Recording:
     """A run that goes on. ``recorded``: its calls are recorded; otherwise it is only served."""

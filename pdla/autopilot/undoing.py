@@ -54,10 +54,10 @@ def undo(catalog: Catalog, number: int) -> str:
         barred = barred or "".join(f", and {name} is not chosen again" for name in policies.names)
         said = f"the next runs have no policy{barred}"
     elif one.kind == "paused":
-        resume()
+        spool.resume()
         said = "runs are learned from again"
     elif one.kind == "resumed":
-        pause()
+        spool.pause()
         said = "learning is paused"
     else:
         said = "it is decided anew after the next run of the application"
@@ -106,17 +106,6 @@ def forget(catalog: Catalog, application: AutopilotApplication) -> int:
     heirs = {replica: user for replica, user in users.items() if user in mine}
     catalog.autopilot.forget(owner, application.id, sorted(traced), heirs, said)
     return len(replicas)
-
-
-def pause() -> None:
-    """From now on nothing is recorded, learned and built."""
-    spool.made_directory()
-    spool.pause_file().touch()
-
-
-def resume() -> None:
-    """End a pause."""
-    spool.pause_file().unlink(missing_ok=True)
 
 
 def _traced_runs(catalog: Catalog, owner: str, application: int) -> set[int]:

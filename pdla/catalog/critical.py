@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select, update
 
 from pdla.catalog.database import Section, put
 from pdla.catalog.outages import again
 from pdla.catalog.tables import CRITICAL, utc
-from pdla.critical_data import NOTHING, CriticalData
 from pdla.errors import FormatError
-from pdla.model import Int64Array
+
+if TYPE_CHECKING:
+    from pdla.critical_data import CriticalData
+    from pdla.model import Int64Array
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class CriticalReads(Section):
 
 
 def _data(reads: Mapping[str, Any]) -> CriticalData:
+    from pdla.critical_data import NOTHING, CriticalData
+
     try:
         return CriticalData.from_json(reads)
     except FormatError:

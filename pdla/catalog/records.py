@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from pdla.accessmap import AccessMap
 from pdla.model import STILL, Growth, Identity, Layout, Loop, Signature
+
+if TYPE_CHECKING:
+    from pdla.accessmap import AccessMap
 
 QueueState = Literal["queued", "planned", "built", "left", "failed"]
 QUEUE_STATES: tuple[QueueState, ...] = get_args(QueueState)

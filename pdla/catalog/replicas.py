@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -29,7 +29,6 @@ from sqlalchemy import (
 )
 from sqlalchemy import cast as sql_cast
 
-from pdla.accessmap import AccessMap
 from pdla.catalog.database import Section, add, put
 from pdla.catalog.leases import check
 from pdla.catalog.outages import again
@@ -52,6 +51,9 @@ from pdla.catalog.records import (
 from pdla.catalog.tables import COMPONENTS, EXTENTS, ORIGINALS, REPLICAS, ExactPath, is_inside, utc
 from pdla.errors import PdlaError
 from pdla.model import Identity, Layout, Signature
+
+if TYPE_CHECKING:
+    from pdla.accessmap import AccessMap
 
 _NO_DEVICE = (1 << 64) - 1
 
@@ -141,7 +143,7 @@ class Replicas(Section):
     def mapped(self) -> list[Mapped]:
         """What the map says of the valid replicas that may serve reads, by number; cheap, however many there are."""
         # Few of the texts differ, so each is parsed once.
-        access_map_of = cache(lambda text: AccessMap.from_json(json.loads(text)))
+        access_map_of = cache(lambda text: _access_map(json.loads(text)))
         rule = cache(lambda text, components: rule_of(layout_from_json(json.loads(text)), components))
         texts = (sql_cast(REPLICAS.c.access_map, Text), sql_cast(REPLICAS.c.layout, Text))
         query = _of_originals(REPLICAS.c.id, *texts, *_ORIGINAL).where(*_SERVES_READS)
@@ -371,7 +373,7 @@ def _found(connection: Connection, *conditions: ColumnElement[bool]) -> list[Rep
             id=number,
             original=Original(Path(path), Identity(*identity)),
             signature=signature_from_json(signature),
-            access_map=AccessMap.from_json(access_map),
+            access_map=_access_map(access_map),
             layout=layout_from_json(layout),
             state=cast(State, state),
             why=why,
@@ -382,6 +384,12 @@ def _found(connection: Connection, *conditions: ColumnElement[bool]) -> list[Rep
         )
         for number, signature, access_map, layout, state, why, created, purpose, fence, path, *identity in found
     ]
+
+
+def _access_map(value: Mapping[str, Any]) -> AccessMap:
+    from pdla.accessmap import AccessMap
+
+    return AccessMap.from_json(value)
 
 
 def _replica(connection: Connection, replica_id: int) -> Replica:

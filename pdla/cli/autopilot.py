@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pdla import config
+from pdla.autopilot import spool
 from pdla.cli.learning import start_in_background
 from pdla.cli.options import NUMBER, PICTURES, Output, json_option, print_json, say
 from pdla.errors import CatalogError
@@ -200,9 +201,7 @@ def forget(which: str, as_json: bool) -> None:
 @json_option
 def pause(as_json: bool) -> None:
     """Learn and build nothing until pdla resume. Runs are served from the replicas that are there."""
-    from pdla.autopilot.undoing import pause as begin
-
-    begin()
+    spool.pause()
     _log_it("paused")
     if as_json:
         print_json({"paused": True})
@@ -214,9 +213,7 @@ def pause(as_json: bool) -> None:
 @json_option
 def resume(as_json: bool) -> None:
     """End pdla pause."""
-    from pdla.autopilot.undoing import resume as end
-
-    end()
+    spool.resume()
     _log_it("resumed")
     start_in_background()
     if as_json:

@@ -33,8 +33,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from pdla.errors import ConfigError
 from pdla.layouts.devices import startup
 from pdla.model import Cluster, Pool
@@ -57,6 +55,8 @@ def latency(pool: Pool, region: float = 10e9, share: float = 0.8) -> float:
     >>> round(latency(disk), 4)  # 1 - sqrt(0.2) of the region apart
     0.0055
     """
+    import numpy as np
+
     steps = (np.arange(500) + 0.5) / 500
     seeks = [startup(pool, float(1 - (1 - step) ** 0.5) * region) for step in steps]
     return float(np.quantile(np.add.outer(seeks, steps * pool.device.rotation_seconds), share))
