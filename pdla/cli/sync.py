@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from pdla.cli.options import json_option, print_json
+from pdla.config import map_path, writes_are_noted
 from pdla.errors import PdlaError
 from pdla.units import format_bytes, shown
 
@@ -34,14 +35,25 @@ def sync(file: Path | None, changed: str, as_json: bool) -> None:
     These are the bytes that pdla run --writes lease, or a killed run, left in write replicas and
     cache files. The verb prints what it could not save, and fails if bytes still wait or are lost.
     """
-    from pdla.catalog import open_catalog
-    from pdla.replicator.sync import write_back
-
     path = None if file is None else file.absolute()
-    found = write_back(open_catalog(), only=path, conflict=cast("Conflict", changed))
+    found = _write_back(path, cast("Conflict", changed)) if _may_wait() else []
     if path is not None and not found and not path.exists():
         raise PdlaError(f"there is no file {path}, and nothing waits for one of this name")
     report(found, as_json, nothing="Nothing to write back.")
+
+
+def _may_wait() -> bool:
+    """Whether there are journals, or notes that lead to some. Without them there is no need for the catalog."""
+    from pdla.replicator.write_targets import directories_in
+
+    return writes_are_noted() or bool(directories_in(map_path()))
+
+
+def _write_back(only: Path | None, conflict: Conflict) -> list[WriteBackResult]:
+    from pdla.catalog import open_catalog
+    from pdla.replicator.sync import write_back
+
+    return write_back(open_catalog(), only=only, conflict=conflict)
 
 
 def report(found: list[WriteBackResult], as_json: bool, *, nothing: str) -> None:
