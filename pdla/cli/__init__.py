@@ -8,7 +8,7 @@ import os
 import sys
 from gc import freeze, set_threshold
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -18,40 +18,50 @@ from pdla.errors import PdlaError
 from pdla.extras import missing
 from pdla.units import shown
 
+
+class Verb(NamedTuple):
+    """Where a verb is, in this package, and the first sentence of its help: a run of one verb imports no other."""
+
+    place: str
+    says: str
+
+
 VERBS = {
-    "trace": "trace:trace",
-    "pack": "trace:pack",
-    "import": "import_trace:import_",
-    "export": "export:export",
-    "analyze": "analyze:analyze",
-    "patterns": "patterns:patterns",
-    "calibrate": "calibrate:calibrate",
-    "plan": "plan:plan",
-    "simulate": "simulate:simulate",
-    "replicate": "replicate:replicate",
-    "daemon": "daemon:daemon",
-    "run": "run:run",
-    "learn": "learning:learn",
-    "applications": "autopilot:applications",
-    "history": "autopilot:history",
-    "log": "autopilot:log",
-    "month": "month:month",
-    "undo": "autopilot:undo",
-    "forget": "autopilot:forget",
-    "pause": "autopilot:pause",
-    "resume": "autopilot:resume",
-    "report": "report:report",
-    "status": "maintenance:status",
-    "verify": "maintenance:verify",
-    "sync": "sync:sync",
-    "drain": "drain:drain",
-    "gc": "maintenance:gc",
-    "rm": "maintenance:rm",
-    "doctor": "doctor:doctor",
-    "preload": "doctor:preload",
-    "demo": "demo:demo",
+    "trace": Verb("trace:trace", "Record a run of a program."),
+    "pack": Verb("trace:pack", "Make a trace of the logs in DIRECTORY."),
+    "import": Verb("import_trace:import_", "Convert a trace that another tool recorded."),
+    "export": Verb("export:export", "Write a trace in the format of another tool."),
+    "analyze": Verb("analyze:analyze", "Find the I/O signatures of a trace, or print what a Darshan log counts."),
+    "patterns": Verb("patterns:patterns", "Look at the patterns of all analyzed runs."),
+    "calibrate": Verb("calibrate:calibrate", "Measure the cost model's parameters on this storage."),
+    "plan": Verb("plan:plan", "Choose what to replicate, where, and why."),
+    "simulate": Verb("simulate:simulate", "Compare known schemes for parallel I/O on simulated storage."),
+    "replicate": Verb("replicate:replicate", "Build the replicas of a plan."),
+    "daemon": Verb("daemon:daemon", "Build queued replicas while the machine is idle."),
+    "run": Verb("run:run", "Run a program served from replicas, or with a cache."),
+    "learn": Verb("learning:learn", "Learn from the runs that wait, and build what they need."),
+    "applications": Verb("autopilot:applications", "List the applications that were learned from."),
+    "history": Verb("autopilot:history", "Show the runs of an application, what they gained, and what changed."),
+    "log": Verb("autopilot:log", "Show everything that the autopilot did, and why, with the command that undoes it."),
+    "month": Verb("month:month", "Make an HTML report of a month, by default of this one, for a browser or a mail."),
+    "undo": Verb("autopilot:undo", "Undo a decision; pdla log lists them with their numbers."),
+    "forget": Verb(
+        "autopilot:forget",
+        "Forget an application: its runs, its patterns, and the replicas that no other application has.",
+    ),
+    "pause": Verb("autopilot:pause", "Learn and build nothing until pdla resume."),
+    "resume": Verb("autopilot:resume", "End pdla pause."),
+    "report": Verb("report:report", "Make an HTML report of a trace."),
+    "status": Verb("maintenance:status", "List the replicas and the latest runs."),
+    "verify": Verb("maintenance:verify", "Check every replica, byte for byte."),
+    "sync": Verb("sync:sync", "Write redirected writes back to their originals, or to FILE only."),
+    "drain": Verb("drain:drain", "Wait until all bytes of FILE are home."),
+    "gc": Verb("maintenance:gc", "Remove what no run can use any more."),
+    "rm": Verb("maintenance:rm", "Remove a replica."),
+    "doctor": Verb("doctor:doctor", "Check what works on this machine, or in directories."),
+    "preload": Verb("doctor:preload", "Print the path of the library to preload."),
+    "demo": Verb("demo:demo", "Try pdla on two real MPI programs."),
 }
-"""Where each verb is, in this package: a run of one verb imports no other."""
 
 
 class _Verbs(click.Group):
@@ -61,9 +71,16 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return super().get_command(ctx, cmd_name)
-        verb = resolve_name(f"pdla.cli.{VERBS[cmd_name]}")
+        verb = resolve_name(f"pdla.cli.{VERBS[cmd_name].place}")
         assert isinstance(verb, click.Command)
         return verb
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        room = formatter.width - 6 - max(map(len, VERBS))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, click.Command(name, help=VERBS[name].says).get_short_help_str(room)) for name in sorted(VERBS)]
+            )
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

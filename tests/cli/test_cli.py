@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -454,22 +453,3 @@ def test_every_verb_is_in_the_help_and_in_the_documentation(pdla: Pdla) -> None:
     for verb in VERBS:
         assert f"\n  {verb} " in text
         assert f"## pdla {verb}" in documented
-
-
-def test_importing_pdla_starts_nothing_heavy() -> None:
-    code = "import sys, pdla, pdla.cli; print(*(n for n in sys.argv[1:] if n in sys.modules))"
-    heavy = ["mpi4py", "darshan", "sqlalchemy", "h5py", "matplotlib", "pandas", "numpy"]
-    done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize(
-    "words", [("status",), ("log",), ("applications",), ("month", "-o", "m.html"), ("gc",), ("run", "--", "true")]
-)
-def test_a_verb_that_reads_the_catalog_imports_nothing_heavy(words: tuple[str, ...], pdla: Pdla) -> None:
-    """Each of these takes a tenth of a second or more."""
-    code = "import sys; from pdla.cli import main; sys.argv[0] = 'pdla'\ntry: main()\nfinally: "
-    code += "print(*(n for n in ('pandas', 'h5py', 'matplotlib', 'highspy', 'scipy') if n in sys.modules))"
-    command = [sys.executable, "-c", code, *words]
-    done = subprocess.run(command, cwd=pdla.directory, env=pdla.environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == ""
