@@ -1,6 +1,6 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
 # make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long; TESTS=... only these:
-#              folders or files of tests, such as replicator, the tests of that room, or docs, what a change of documentation alone needs
+#              folders or files of tests, such as replicator, the tests of that room, or docs, those of the pages
 # make test-times  likewise, and says where the time goes: seconds, processes and compilers by module
 # make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
 # make bench-smoke   checks in three minutes that the benchmarks work

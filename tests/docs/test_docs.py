@@ -338,3 +338,21 @@ def test_completion_is_there_for_the_shells_that_cli_md_names(shell: str, says: 
     )
     # The version of bash is asked for by its own script.
     assert says in done.stdout, done.stderr
+
+
+def test_each_guarantee_names_tests_that_exist() -> None:
+    table = (REPOSITORY / "docs/hazards.md").read_text()
+    rows = re.findall(r"^\| H(\d+) \|.* \| (.*) \|$", table, re.MULTILINE)
+    numbers = [int(number) for number, _ in rows]
+    assert numbers == sorted(set(numbers)) and set(numbers) >= set(range(1, 45))
+    behaviours = re.findall(r"^\| H(\d+) \|", (REPOSITORY / "docs/guarantees.md").read_text(), re.MULTILINE)
+    assert sorted(map(int, behaviours)) == numbers
+    known = set()
+    for path in (REPOSITORY / "tests").rglob("test_*.py"):
+        known |= {(path.stem, name) for name in re.findall(r"^def (test_h\d\d_\w+)", path.read_text(), re.MULTILINE)}
+    listed = {
+        (module, f"test_h{int(number):02}_{name}")
+        for number, tests in rows
+        for module, name in re.findall(r"`(test_\w+)::(\w+)`", tests)
+    }
+    assert listed <= known
