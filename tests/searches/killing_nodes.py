@@ -153,7 +153,7 @@ class Killing:
         self.loop.pdla("plan", self.trace, "--policy", "ns-pdla", "--simulate", "0", "--queue")
         code = self.killed(*daemon, ready=lambda: self.on_node("daemon"), seconds=seconds, node=KILLED)
         self.restart()
-        self.loop.pdla(*daemon[1:], node=KILLED)
+        self.loop.run(*daemon, node=KILLED)
         assert self.read() == self.loop.size - START
         self.remove()
         return f"exit {code}"

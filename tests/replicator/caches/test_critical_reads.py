@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import threading
-import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pdla.replicator.critical_logs import ROW, CriticalLog, joined, logs_in, rea
 from pdla.replicator.critical_patterns import critical_reads_of, seed
 from pdla.replicator.critical_reads import FETCHING, fetch, serving
 from pdla.replicator.daemon import Daemon
+from pdla.replicator.mapfile import read_map
 from pdla.replicator.throttling import Gate, Limit
 from tests.support.clusters import cluster_text
 from tests.support.command_line import Launching
@@ -416,10 +417,14 @@ def test_a_program_reads_from_the_ssds_what_it_read_before(pdla: Launching, any_
     catalog = open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}")
     ended = threading.Event()
 
+    def is_published() -> bool:
+        with suppress(FormatError):  # there is no map yet
+            return original in [one.path for one in read_map(pdla.home / "replicas.map").originals]
+        return False
+
     def let_it_go_on() -> None:
-        while not ended.wait(0.05) and not serving(catalog):
+        while not ended.wait(0.05) and not is_published():
             pass
-        time.sleep(1)  # until the map with it is published
         original.with_name("data.end").touch()
 
     thread = threading.Thread(target=let_it_go_on)
