@@ -131,7 +131,8 @@ def test_the_newest_copy_of_each_byte_counts(case: Case, seed: int) -> None:
     steps = ["read:0", "read:1", "read:2", "size"]
     ran = case.run({**settings, "READ_ONLY": "1"}, *steps, ranks=1)
     assert ran.total("hits", "calls") == 3 and len(files(case)) == 3
-    case.original.write_bytes(expected)
+    assert ran.seen == case.run(settings, *steps, ranks=1).seen  # an open for writing brings them home
+    assert case.original.read_bytes() == expected and files(case) == []
     assert ran.seen == case.run({}, *steps, ranks=1).seen
 
 
