@@ -233,10 +233,12 @@ def test_h62_a_mark_in_the_map_of_before_does_not_count_for_a_replica_that_is_va
     ids=["deleted", "truncated", "another file"],
 )
 def test_h62_replicas_of_what_is_not_there_any_more_stay_stale(place: Place, change):
+    before = place.catalog.originals.all()
     change(place.original)
     verify(place.catalog)
     assert [state for _, state, _ in place.states()] == ["stale", "stale"]
     assert place.published() == []
+    assert place.catalog.originals.all() == before
 
 
 @pytest.mark.parametrize("step", ["_difference", "_compared"])

@@ -7,7 +7,8 @@ one of the others. First there are ``a``, which has replicas for reading, and
 
     mpi RANKS HOW STEP...     a program under pdla (tests/programs/file_steps.c); HOW is "mode", or a mode; the step
                               pause:OPERATION,NAME... lets another process do that while the program waits
-    under HOW PROGRAM WORD... a program without MPI under pdla: cat, cp, mv, rm, ln, truncate
+    under HOW PROGRAM WORD... a program without MPI under pdla: cat, cp, mv, rm, ln, truncate, or exchange, by which
+                              two files change their names
     pdla VERB WORD...         sync, gc, status, rm
     rename link symlink unlink copy truncate change touch chmod remake replace turn twin NAME...
                               what another process does, which is not under pdla: methods of ``World``
@@ -60,6 +61,12 @@ PIECE, PIECES, COVERED = 96, 40, 30
 """Bytes of a piece, pieces of a file, and those of them that have a replica for writing."""
 NAMES = ("a", "b", "c", "bak", "f/x")
 TWIN, CLONE, LINK = "t", "k", "l"
+EXCHANGE = [sys.executable, "-c", """
+import ctypes, os, sys
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+one, other = map(os.fsencode, sys.argv[1:])
+sys.exit(ctypes.CDLL(None).renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) != 0)
+"""]  # fmt: skip
 LATER_S = 2.2
 """As long after a kill others change a file: within 2 s it cannot be told from what the program did."""
 
@@ -573,7 +580,7 @@ class World:
             return
         paths = [str(self.path(word)) if word in names else word for word in words]
         done = subprocess.run(
-            [program, *paths],
+            [*EXCHANGE, *paths] if program == "exchange" else [program, *paths],
             env=self.environment(how),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -602,6 +609,8 @@ class World:
             file.image.truncate(int(words[1]))
         elif program == "mv":
             self.names.move(names[0], self.path(names[0]), to, self.path(to))
+        elif program == "exchange":
+            self.names.exchange(names[0], self.path(names[0]), to, self.path(to))
         elif program == "rm":
             self.names.drop(names[0], self.path(names[0]))
         elif program == "ln":

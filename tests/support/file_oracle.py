@@ -214,6 +214,15 @@ class Names:
         if file.waiting:
             self.doubtful.add(path)
 
+    def exchange(self, one: str, path: Path, other: str, new: Path) -> None:
+        """Two files get each other's name."""
+        files = self.files
+        files[one], files[other] = files[other], files[one]
+        for name, at in ((one, path), (other, new)):
+            files[name].paths.add(at)
+            if files[name].waiting:
+                self.doubtful |= {path, new}
+
     def settle(self) -> None:
         """Nothing waits for anything."""
         self.doubtful.clear()

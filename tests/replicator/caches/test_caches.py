@@ -374,10 +374,12 @@ def test_h46_bytes_that_are_home_replace_older_ones_that_wait(case: Case) -> Non
     case.run(case.variables(ON_CLOSE), *steps, "kill", fails=True)
     newest = max(case.journals, key=lambda path: int(read_journal(path).stamps[-1]))
     with case.original.open("r+b") as original:
-        HeldIntent(newest.parent, identity_of(original.fileno()))
+        HeldIntent(newest.parents[1], identity_of(original.fileno()))
         original.write(native.bytes)
     set_home(newest, len(read_journal(newest).entries))
-    assert case.run(case.variables(ON_CLOSE), "size").bytes == native.bytes
+    ran = case.run(case.variables(ON_CLOSE), "size")
+    assert ran.bytes == native.bytes
+    assert case.journals == []
 
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])

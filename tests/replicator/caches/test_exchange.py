@@ -109,9 +109,10 @@ def test_pieces_stay_once_a_computation_hides_their_way_home(case: Case) -> None
         ["write:0", "again:0", "holes:0", "overlap:0"],
         ["iwrite:0", "write:0"],
         ["write:0", "sync", "iwrite:0", "again:0"],
+        ["write:0", "iwrite:0", "write:1"],
         ["write:0", "iwrite:0", "tangled:0", "split:0", "write:1"],
     ],
-    ids=["exchanged", "after others", "after a sync and others", "before others"],
+    ids=["exchanged", "after others", "after a sync and others", "before another", "before others"],
 )
 def test_each_byte_waits_on_one_node_only(case: Case, steps: list[str]) -> None:
     """Else nobody could tell which copy is the newest. Nonblocking and split calls are never exchanged."""

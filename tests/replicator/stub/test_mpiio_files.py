@@ -68,6 +68,7 @@ CASES = {
     "a link is removed": [WAITING, "symlink a", "under mode rm l"],
     "one of two names is removed": [WAITING, "link a c", "under mode rm a"],
     "a name of the same file is renamed onto it": [WAITING, "link a c", "under mode mv a c"],
+    "two files change their names under pdla": [WAITING, "copy a c", "under mode exchange c a"],
     "a file of the same number is removed": [WAITING, "twin a", "under mode rm t"],
     "a file of the same number is deleted by MPI": [WAITING, "twin a", "mpi 1 mode delete:t"],
     "a file of the same number is written": [WAITING, "twin a", "mpi 1 mode open:u:t write:5:9:2:all close"],
