@@ -404,6 +404,18 @@ static void put_together(void)
 }
 
 /* Another writer, whom the library does not see, is at the first pieces while rank 0 writes elsewhere. */
+/* What another process does that has written to the first replica's bytes: OFFSET:FILE, its place in the state file. */
+static void mark_as_written(const char *place)
+{
+    char *path;
+    const long offset = strtol(place, &path, 10);
+    const int fd = open(path + 1, O_WRONLY);
+    if (fd < 0 || pwrite(fd, &(char){1}, 1, offset) != 1)
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    close(fd);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void put_around_another(const char *path)
 {
     MPI_File_write_at_all_begin(file, 100, bytes, rank == 0 ? 10 : 0, MPI_BYTE);
@@ -570,6 +582,8 @@ int main(int argc, char **argv)
             put(0, 100, 10);
         else if (strcmp(step, "write-around-another") == 0)
             put_around_another(argv[1]);
+        else if (strncmp(step, "mark:", 5) == 0)
+            mark_as_written(step + 5);
         else if (strcmp(step, "write-long") == 0)
             put(0, 0, 4096);
         else if (strcmp(step, "write-shared") == 0)

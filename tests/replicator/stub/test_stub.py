@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pdla.replicator.mapfile import FILE, REPLICA
+from pdla.replicator.mapfile import FILE, REPLICA, STATE_FILE, STATE_HEADER
 from tests.support.compilers import GCC, REPOSITORY, compiled
 from tests.support.handmade_maps import Replica, read_places, renew, write_map, write_places
 from tests.support.mpi import Mpi, compile_preloaded, unavailable
@@ -462,6 +462,15 @@ def test_h20_a_replica_stays_stale_in_the_next_run(mpich: Case) -> None:
     assert total(reports, "replica", "bytes") == 0
     assert reasons(reports) == {"no replica is usable"}
     assert states(reports) == {"written"}
+
+
+def test_h20_a_mark_counts_at_once_though_the_original_looks_as_it_was_copied(case: Case) -> None:
+    """Its file system may show the write of another node, or one within a tick of its clock, later or never."""
+    place = STATE_HEADER.itemsize + STATE_FILE.itemsize
+    mark = f"mark:{place}:{case.publish(case.columns())}"
+    reports = case.compare("look", mark, "look")
+    assert total(reports, "replica", "bytes") > 0
+    assert reasons(reports) == {"no replica is usable"}
 
 
 def test_h62_a_write_of_somebody_else_during_ones_own_is_seen(case: Case) -> None:
