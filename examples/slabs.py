@@ -10,8 +10,9 @@ it received and their CRC-32, in the order received.
 import sys
 import zlib
 
-import numpy as np
 from mpi4py import MPI
+
+FLOAT_BYTES = 4
 
 
 def main(path: str, nz: int, ny: int, nx: int) -> None:
@@ -19,17 +20,17 @@ def main(path: str, nz: int, ny: int, nx: int) -> None:
     world = MPI.COMM_WORLD
     first, stop = nx * world.rank // world.size, nx * (world.rank + 1) // world.size
     view = MPI.FLOAT.Create_subarray([nz, ny, nx], [nz, ny, stop - first], [0, 0, first]).Commit()
-    slab = np.empty((ny, stop - first), dtype=np.float32)
+    slab = bytearray(FLOAT_BYTES * ny * (stop - first))
 
     file = MPI.File.Open(world, path, MPI.MODE_RDONLY)
-    if file.Get_size() < nz * slab.itemsize * ny * nx:
+    if file.Get_size() < nz * FLOAT_BYTES * ny * nx:
         sys.exit(f"slabs: {path} has {file.Get_size()} bytes, too few for {nz} x {ny} x {nx} floats")
     file.Set_view(0, MPI.FLOAT, view)
     received = crc = 0
     for _ in range(nz):
-        file.Read_all(slab)
-        received += slab.nbytes
-        crc = zlib.crc32(slab.data, crc)
+        file.Read_all([slab, MPI.FLOAT])
+        received += len(slab)
+        crc = zlib.crc32(slab, crc)
     file.Close()
     view.Free()
 

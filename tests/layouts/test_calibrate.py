@@ -26,6 +26,7 @@ from pdla.units import KiB, MiB
 from tests.support.command_line import PDLA, Pdla, fails_with_one_line
 from tests.support.handmade_traces import CSV
 from tests.support.mpi import SHM, unavailable
+from tests.support.ready_pdla import REAL
 from tests.support.waiting import PATIENCE
 
 QUICK = ("--seconds", "1", "--size", "16M")
@@ -219,7 +220,7 @@ def test_a_full_disk_is_reported_in_one_line(pdla: Pdla) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_it_nothing_is_left(pdla: Pdla, number: signal.Signals) -> None:
     # A suite that runs in the background of a shell hands on that SIGINT is ignored.
-    command = ["env", "--default-signal=INT", PDLA, "calibrate", ".", "--seconds", "60", "--size", "64M"]
+    command = ["env", "--default-signal=INT", REAL, "calibrate", ".", "--seconds", "60", "--size", "64M"]
     with subprocess.Popen(command, cwd=pdla.directory, env=pdla.environment, stderr=subprocess.DEVNULL) as process:
         while not any(str(pdla.directory) in link for link in links(process.pid)):
             assert process.poll() is None

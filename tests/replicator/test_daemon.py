@@ -39,6 +39,7 @@ from tests.searches.killing_builds import Place as Built
 from tests.searches.killing_maintenance import kill_at_random
 from tests.support.command_line import PDLA, InProcess
 from tests.support.postgresql_server import PostgreSQLServer
+from tests.support.ready_pdla import REAL
 from tests.support.waiting import PATIENCE, wait_until
 
 ANYTIME = ("--idle-load", "1", "--idle-io", "1T")
@@ -266,7 +267,7 @@ def test_sigterm_undoes_what_is_not_complete(queued: Place):
 
 
 def test_it_has_the_lowest_priority(place: Place):
-    with subprocess.Popen([PDLA, "daemon", *ANYTIME], env=place.environment, stderr=subprocess.DEVNULL) as daemon:
+    with subprocess.Popen([REAL, "daemon", *ANYTIME], env=place.environment, stderr=subprocess.DEVNULL) as daemon:
         try:
             wait_until(lambda: os.getpriority(os.PRIO_PROCESS, daemon.pid) == 19)
         finally:

@@ -18,9 +18,11 @@ import pytest
 from pdla.cli import main
 from pdla.cli.signals import STOPPING
 from pdla.replicator import throttling
+from tests.support.compilers import COVERAGE
+from tests.support.ready_pdla import REAL, ready
 from tests.support.waiting import PATIENCE
 
-PDLA = str(Path(sys.executable).parent / "pdla")
+PDLA = str(REAL) if COVERAGE else ready().command
 AWAKE = (sys.executable, str(Path(__file__).with_name("awake_pdla.py")))
 """The command of a daemon of the tests."""
 PRINT = ("sh", "-c", "env | grep ^PDLA_ | sort")

@@ -19,7 +19,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from tests.support.command_line import PDLA
 from tests.support.compilers import REPOSITORY
+from tests.support.ready_pdla import REAL
 from tests.support.waiting import PATIENCE
 
 BIN = Path(sys.executable).parent
@@ -211,7 +213,7 @@ def followed(
     first.mkdir()
     for name, program in programs.items():
         # No link: programs look for what belongs to them beside themselves.
-        (first / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        (first / name).write_text(f'#!/bin/sh\nexec {PDLA if program == REAL else program} "$@"\n')
         (first / name).chmod(0o755)
     environment = {
         "HOME": str(directory.parent),

@@ -79,14 +79,12 @@ def locked_by_a_daemon(directory: Path) -> Iterator[None]:
 
 
 WRITER = """
-import sys
-import numpy as np
+import random, sys
 from mpi4py import MPI
 file = MPI.File.Open(MPI.COMM_WORLD, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_WRONLY)
 rank, ranks = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-order = np.random.default_rng(5).permutation(64)
-for place in order:
-    file.Write_at((int(place) * ranks + rank) * 5000, np.full(5000, 7 * place + rank, np.uint8))
+for place in random.Random(5).sample(range(64), 64):
+    file.Write_at((place * ranks + rank) * 5000, bytes([(7 * place + rank) % 256]) * 5000)
 file.Close()
 sys.exit(int(sys.argv[2]))
 """
