@@ -1,7 +1,7 @@
 """pdla without its start, which takes longer than most verbs of the tests: a server imports all of it once and forks.
 
-``ready().command`` stands for ``pdla`` (tests/programs/ready_pdla.c). Where a test looks at the process itself, or kills
-it, it takes REAL, which is installed. Each process of the tests has a server, which ends with it.
+``ready().command`` stands for ``pdla`` (tests/programs/ready_pdla.c). A test that looks at the process itself, or kills
+it, takes REAL, which is installed. Each process of the tests has a server, which ends with it.
 """
 
 from __future__ import annotations
