@@ -128,7 +128,9 @@ class Copy:
             "PDLA_TEST_INTELMPI": os.environ.get("PDLA_TEST_INTELMPI") or str(tree / ".venv-intelmpi"),
         }
         cmake = Path(sys.executable).parent / "cmake"
-        self._run([cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None"])
+        self._run(
+            [cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DPDLA_IPO=OFF"]
+        )
         self.make_libraries()
 
     def make_libraries(self) -> bool:
