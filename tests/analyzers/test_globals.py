@@ -300,7 +300,7 @@ def test_cells_on_a_diagonal_are_a_signature_for_each_plane_of_cells(side: int, 
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(("side", "rows"), [(2, 7), (2, 50), (3, 7), (3, 50), (4, 20)])
-@pytest.mark.thorough(2)
+@pytest.mark.thorough(1)
 def test_cells_of_ranks_longer_than_a_block_have_their_own_accesses(side: int, rows: int, full: bool) -> None:
     """There may be more signatures, if the ends of blocks are in the loops."""
     trace = diagonal_cells(side, 3 * side, full)

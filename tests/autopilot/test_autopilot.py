@@ -32,6 +32,7 @@ from pdla.model import Loop, Signature
 from pdla.replicator.throttling import Gate
 from tests.support.command_line import Pdla
 from tests.support.compilers import REPOSITORY
+from tests.support.fewer_cases import THOROUGH
 from tests.support.learning_runs import FILE_BYTES, SHAPE, Runs, locked_by_a_daemon
 from tests.support.mpi import Mpi, available_mpis
 from tests.support.waiting import PATIENCE
@@ -329,12 +330,13 @@ def test_a_run_whose_end_cannot_be_noted_has_the_exit_code_of_the_program(pdla: 
 # ---- kills ---------------------------------------------------------------------------------------------------------
 
 STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+EVERY = 4 if THOROUGH else 16
 
 
 @pytest.mark.thorough
 def test_a_learner_that_is_killed_at_any_place_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """The next one takes the run up. It is killed before its changes of names and its commits, before one in four of
-    them, in a process of its own that imports nothing."""
+    """The next one takes the run up. It is killed before its changes of names and its commits, before one in
+    ``EVERY`` of them, in a process of its own that imports nothing."""
     mpich_runs = Runs(available_mpis()[0].values[0], tmp_path, (8, 64, 256))
     home, kept = mpich_runs.pdla.home, mpich_runs.pdla.directory / "kept"
     with locked_by_a_daemon(home / "learning"):
@@ -354,7 +356,7 @@ def test_a_learner_that_is_killed_at_any_place_loses_nothing_and_doubles_nothing
             ]
         assert (kinds, states, counts) == (["learned", "planned", "built"], ["valid"], [1, 1]), f"killed at step {step}"
         assert spool_of(mpich_runs.pdla) == []
-        step += 4
+        step += EVERY
     assert step > 30
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.compilers import GCC, compiled
+from tests.support.fewer_cases import THOROUGH
 from tests.support.mpi import REPOSITORY
 
 POLICIES = ["s4d", "ibridge", "liu", "e10", "whims", "parts"]
@@ -54,7 +55,7 @@ def test_reads_get_what_was_written_last_whatever_is_wished(decisions: Path, pol
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_reads_get_what_was_written_last_also_with_many_copies(many_copies: Path, policy: str) -> None:
-    run(many_copies, policy, 1, 3000)
+    run(many_copies, policy, 1, 3000 if THOROUGH else 500)
 
 
 @pytest.mark.parametrize(("policy", "seed"), [("e10", 23), ("e10", 44), ("whims", 22), ("whims", 37)])

@@ -161,7 +161,7 @@ def test_after_ctrl_c_one_message_is_on_a_line_of_its_own() -> None:
     assert told.count("stopped") == 1
 
 
-@pytest.mark.parametrize("options", [[], ["--sweep", "home.strip=64K,128K,256K,512K,1M,2M,4M"]], ids=["one", "sweep"])
+@pytest.mark.parametrize("options", [[], ["--sweep", "home.strip=64K,128K,256K"]], ids=["one", "sweep"])
 def test_a_simulation_heeds_ctrl_c_at_once(tmp_path: Path, options: list[str]) -> None:
     trace = tmp_path / "run.h5"
     write_trace(workloads.ior(64, 1 << 20, 4096, 8, ["write", "read"]), trace)
@@ -228,7 +228,7 @@ def test_a_sweep_that_was_started_to_ignore_ctrl_c_goes_on(tmp_path: Path) -> No
     trace = tmp_path / "run.h5"
     write_trace(workloads.ior(64, 1 << 20, 8192, 8, ["write", "read"]), trace)
     ignores = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
-    sweep = [PDLA, "simulate", trace, "--sweep", "home.strip=64K,128K,256K,512K,1M,2M,4M"]
+    sweep = [PDLA, "simulate", trace, "--sweep", "home.strip=64K,128K,256K"]
     told, _ = stopped([*ignores, *sweep], "simulating", code=0)
     assert "stopped" not in told
 

@@ -19,6 +19,7 @@ from pdla.collectors.otf2 import import_otf2
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 from pdla.traces.trace import Trace
+from tests.support.fewer_cases import THOROUGH
 from tests.support.otf2_archives import (
     RANKS,
     IoHandleFlag,
@@ -182,7 +183,7 @@ def test_an_archive_with_a_file_cut_anywhere_is_refused_in_one_line(
         if file.parent != tmp_path / "whole" and file.suffix == ".def":
             continue  # mappings, of which these archives have none
         used = len(whole.rstrip(b"\0"))
-        for size in range(0, used - 1, max(1, used // 5)):
+        for size in range(0, used - 1, max(1, used // (5 if THOROUGH else 2))):
             place.write_bytes(whole[:size])
             with pytest.raises(PdlaError) as caught:
                 import_otf2(tmp_path / "cut" / "traces.otf2")

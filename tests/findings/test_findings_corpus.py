@@ -45,7 +45,7 @@ def found_in(program: Program, faults: Path, directory: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.thorough(5)
+@pytest.mark.thorough(2)
 def test_a_fault_of_a_program_that_runs_is_found_and_only_there(kind: str, faults: Path, tmp_path: Path) -> None:
     bad, good = (one for one in programs(SEEDS.get(kind, SEED)) if one.kind == kind)
     assert kind in found_in(bad, faults, tmp_path)

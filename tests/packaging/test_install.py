@@ -17,6 +17,7 @@ from pdla.extras import EXTRAS
 from tests.support.compilers import REPOSITORY
 
 BIN = Path(sys.executable).parent
+QUICKER = ["-C", "cmake.define.PDLA_IPO=OFF"]
 
 # The command line of the package in the directory named first, not of the editable one that runs these tests.
 INSTALLED_IN = """
@@ -44,7 +45,19 @@ def source(tmp_path: Path) -> Path:
 
 def wheel(source: Path, out: Path, path: str) -> set[str]:
     """The files of the wheel that pip builds with this PATH."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", out, source]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        *QUICKER,
+        "-w",
+        out,
+        source,
+    ]
     done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(zipfile.ZipFile(next(out.glob("pdla-*.whl"))).namelist())

@@ -448,6 +448,7 @@ def test_sigterm_ends_a_step_of_copying_that_takes_long(queued: Place):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ENOSPC])
+@pytest.mark.thorough(1)
 def test_what_storage_fails_is_tried_again_less_and_less_often(
     queued: Place, monkeypatch: pytest.MonkeyPatch, code: int
 ):

@@ -243,6 +243,7 @@ def test_h62_replicas_of_what_is_not_there_any_more_stay_stale(place: Place, cha
 
 @pytest.mark.parametrize("step", ["_difference", "_compared"])
 def test_h62_a_change_during_or_after_the_comparison_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch, step: str):
+    before = place.catalog.originals.all()
     place.original.touch()
     compare = getattr(verify_module, step)
 
@@ -255,6 +256,7 @@ def test_h62_a_change_during_or_after_the_comparison_is_seen(place: Place, monke
     verify(place.catalog)
     assert [state for _, state, _ in place.states()] == ["stale", "stale"]
     assert place.published() == []
+    assert place.catalog.originals.all() == before
 
 
 def test_an_original_that_cannot_be_read_now_is_compared_later(place: Place, monkeypatch: pytest.MonkeyPatch):

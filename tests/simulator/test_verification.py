@@ -23,8 +23,9 @@ from pdla.simulator.schemes import Scheme
 from pdla.simulator.verification import NOT_SIMULATED, Judge, differences, verified_plan
 from pdla.simulator.workload import from_signatures
 from pdla.units import KiB
+from tests.support.fewer_cases import THOROUGH
 
-PROGRAMS = 200
+PROGRAMS = 200 if THOROUGH else 50
 MOST = 400
 """Plans of a program that are tried."""
 

@@ -12,8 +12,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -51,10 +52,9 @@ class Block:
     text: str
 
 
-def _tokens(page: Path) -> Iterator[Token]:
-    for token in _PARSER.parse(page.read_text()):
-        yield token
-        yield from token.children or ()
+@cache
+def _tokens(page: Path) -> Sequence[Token]:
+    return [one for token in _PARSER.parse(page.read_text()) for one in (token, *(token.children or ()))]
 
 
 def name(page: Path) -> str:

@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tests.support.compilers import compiled
 from tests.support.mpi import REPOSITORY, unavailable
 
 SOURCES = REPOSITORY / "tests/programs/striping_fs"
+TOOLS = ("lfs", "beegfs-ctl")
 TARGETS = 6
 _LAYOUT = struct.Struct("<III16s")  # struct layout in striping_fs.h
 
@@ -127,10 +129,20 @@ def build(folder: Path) -> Path:
     return program
 
 
+def install_tools(folder: Path) -> Path:
+    """Put the stand-ins of the tools there. They run hundreds of times: their Python looks for no packages."""
+    folder.mkdir(parents=True)
+    for name in TOOLS:
+        _, _, text = (SOURCES / name).read_text().partition("\n")
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{text}")
+        (folder / name).chmod(0o755)
+    return folder
+
+
 @contextmanager
 def striping_mount(kind: str, folder: Path) -> Iterator[StripingMount]:
     """A file system of this kind, with the stand-ins of its tools in PATH."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{SOURCES}:{os.environ['PATH']}")
+        patch.setenv("PATH", f"{install_tools(folder / 'tools')}:{os.environ['PATH']}")
         with StripingMount(kind, folder).mounted(build(folder)) as found:
             yield found

@@ -170,9 +170,11 @@ def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(either_lease
     check_next_open(either_leased)
 
 
-def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open of a program that knows no map finds journals by the note only."""
-    monkeypatch.setenv("PDLA_TEST_FAILING", "mkdir 1")
+def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased) -> None:
+    """An open of a program that knows no map finds journals by the note only. Here something else has its place."""
+    journals = either_leased.place.map.parent / "journals"
+    journals.mkdir(exist_ok=True)
+    (journals / "inodes").touch()
     either_leased.write(journals=0)
     check(either_leased.place, 1, 1)
 
