@@ -39,6 +39,7 @@ COPIES = 2
 LIMITS = "--timeout=100", "-o", "timeout_func_only=true"
 LEFT_OUT = ".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "pdla-demo"
 PASSED, FAILED = 0, 1  # what pytest exits with
+LINKS_SOON = "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF"
 
 # The environment of the tests has pdla from the tree that is copied, by a finder that comes before all paths.
 CUSTOMIZE = """import sys
@@ -128,9 +129,7 @@ class Copy:
             "PDLA_TEST_INTELMPI": os.environ.get("PDLA_TEST_INTELMPI") or str(tree / ".venv-intelmpi"),
         }
         cmake = Path(sys.executable).parent / "cmake"
-        self._run(
-            [cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DPDLA_IPO=OFF"]
-        )
+        self._run([cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", LINKS_SOON])
         self.make_libraries()
 
     def make_libraries(self) -> bool:

@@ -17,7 +17,7 @@ from pdla.extras import EXTRAS
 from tests.support.compilers import REPOSITORY
 
 BIN = Path(sys.executable).parent
-QUICKER = ["-C", "cmake.define.PDLA_IPO=OFF"]
+QUICKER = ["-C", "cmake.define.CMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF"]
 
 # The command line of the package in the directory named first, not of the editable one that runs these tests.
 INSTALLED_IN = """

@@ -1,6 +1,6 @@
-/* pdla without its start: a server that has imported all of it (tests/support/ready_pdla.py) runs the arguments in a child,
- * as if that had been started here. Where it would inherit something that the children of the server do not have, this
- * starts pdla itself. `inherited` alone prints what tells.
+/* pdla without its start: a server that has imported all of it (tests/support/ready_pdla.py) runs the
+ * arguments in a child, as if that had been started here. Where it would inherit something that the
+ * children of the server do not have, this starts pdla itself. `inherited` alone prints what tells.
  *
  * Beside this program are `socket`, of the server, `inherited`, of its children, and `real/pdla`. */
 #define _GNU_SOURCE
@@ -21,8 +21,8 @@ extern char **environ;
 
 static const char *const READ_AT_START[] = {"LD_", "PYTHON", "LC_", "LANG", "TZ", "COVERAGE", NULL};
 static const char *const HONOURED[] = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", NULL};
-static const char *const STATES[] = {"Uid:", "Gid:", "Groups:", "SigBlk:", "SigIgn:", "CapEff:", "CapAmb:", "NoNewPrivs:",
-                                     "Seccomp:", "Cpus_allowed:", NULL};
+static const char *const STATES[] = {"Uid:",    "Gid:",        "Groups:",  "SigBlk:",       "SigIgn:", "CapEff:",
+                                     "CapAmb:", "NoNewPrivs:", "Seccomp:", "Cpus_allowed:", NULL};
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 0};
 
 static char place[4096]; /* the directory of this program, with its slash */
@@ -132,9 +132,11 @@ static void send_all(int fd, char **words, int argc)
     struct iovec part = {text, size};
     const struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
                                    .msg_controllen = sizeof control.room};
-    for (ssize_t sent = sendmsg(fd, &message, 0); (size_t)sent < size; sent += send(fd, text + sent, size - (size_t)sent, 0))
-        if (sent < 0)
-            exit(125);
+    ssize_t sent = sendmsg(fd, &message, 0), more = sent;
+    for (; more > 0 && (size_t)sent < size; sent += more)
+        more = send(fd, text + sent, size - (size_t)sent, 0);
+    if (more <= 0)
+        exit(125);
 }
 
 static int receive(int fd)
