@@ -48,7 +48,7 @@ class Ready:
     """The server of this process, and the command that asks it."""
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="pdla-ready-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="pdla-ready-", dir="/tmp"))  # TMPDIR may be too long for a socket
         command = ["gcc", "-Wall", "-Wextra", REPOSITORY / "tests/programs/ready_pdla.c", "-o", self.directory / "pdla"]
         self.command = str(compiled(command))
         (self.directory / "real").symlink_to(REAL.parent)
@@ -92,11 +92,11 @@ def serve(listener: socket.socket, parent: int) -> None:
             if key.fileobj == parent:
                 return
             if key.fileobj is listener:
+                _import_all()
                 client = listener.accept()[0]
-                if not clients:
-                    _import_all()
-                clients[client] = _start(client)
-                selector.register(client, selectors.EVENT_READ)
+                if process := _start(client):
+                    clients[client] = process
+                    selector.register(client, selectors.EVENT_READ)
             elif key.fileobj == woken:
                 os.read(woken, 1000)
                 for client, status in _ended(clients):
@@ -132,18 +132,21 @@ def _import_all() -> None:
 
 
 def _start(client: socket.socket) -> int:
-    """Start what a client asks for; return the process."""
+    """Start what a client asks for; return the process, or 0 if the client has ended before."""
     descriptors = array.array("i")
     text, ancillary, _, _ = client.recvmsg(1 << 20, socket.CMSG_SPACE(3 * descriptors.itemsize))
     for _, _, data in ancillary:
         descriptors.frombytes(data)
-    size, words, mask = HEAD.unpack_from(text)
-    while len(text) < size:
-        text += client.recv(size - len(text))
-    if process := os.fork():
+    size, words, mask = HEAD.unpack_from(text.ljust(HEAD.size))
+    while text and len(text) < size and (more := client.recv(size - len(text))):
+        text += more
+    if len(text) < size or (process := os.fork()):
         for descriptor in descriptors:
             os.close(descriptor)
-        client.sendall(NUMBER.pack(process))
+        if len(text) < size:
+            return 0
+        with suppress(OSError):
+            client.sendall(NUMBER.pack(process))
         return process
     try:
         for place, descriptor in enumerate(descriptors):
