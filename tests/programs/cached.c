@@ -31,7 +31,7 @@
  *   survivor:MS                  the ranks end by SIGKILL, the last one first, MS after one another; each reads the
  *                                piece behind its view before
  *
- * With READ_ONLY in the environment the file is only read. */
+ * With READ_ONLY in the environment the file is only read; with EXISTS its open cannot create it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
@@ -71,7 +71,9 @@ static void name_file(char name[4096], long number)
 
 static void open_file(void)
 {
-    const int mode = getenv("READ_ONLY") != NULL ? MPI_MODE_RDONLY : MPI_MODE_CREATE | MPI_MODE_RDWR;
+    const int mode = getenv("READ_ONLY") != NULL ? MPI_MODE_RDONLY
+        : getenv("EXISTS") != NULL               ? MPI_MODE_RDWR
+                                                 : MPI_MODE_CREATE | MPI_MODE_RDWR;
     const int rc = MPI_File_open(MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &file);
     if (rc != 0)
         fprintf(out, "open failed\n");

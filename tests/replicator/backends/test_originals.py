@@ -243,6 +243,8 @@ def test_h38_what_is_kept_of_an_original_serves_the_next_open(originals: Origina
             originals.close(reading)
             originals.close(writing)
         assert originals.count() == 3
+        reading, another = originals.open(os.O_RDONLY), originals.open(os.O_RDONLY)
+        assert (reading, os.pread(another, 1, 0)) == (kept, b"a")
 
 
 def test_h38_what_is_kept_of_an_original_serves_no_other_file(originals: Originals) -> None:
