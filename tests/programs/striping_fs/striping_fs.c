@@ -251,10 +251,21 @@ static off_t size_of(const struct layout *layout, ino_t inode, blkcnt_t *blocks)
     return size;
 }
 
+/* While there is BACKING/silent nothing is answered. What waits for a server that has read its
+ * question cannot be killed; if the server were stopped before it reads, it could. */
+static void keep_silent(void)
+{
+    place flag;
+    snprintf(flag, LONGEST, "%s/silent", backing);
+    while (access(flag, F_OK) == 0)
+        usleep(10000);
+}
+
 static int on_getattr(const char *path, struct stat *found, struct fuse_file_info *info)
 {
     place name;
     struct layout layout;
+    keep_silent();
     const struct handle *handle = info ? (const struct handle *)(uintptr_t)info->fh : NULL;
     if (handle ? fstat(handle->name, found) : lstat(named(name, path), found))
         return -errno;
@@ -283,6 +294,7 @@ static int open_objects(struct handle *handle)
 static int on_open(const char *path, struct fuse_file_info *info)
 {
     place name;
+    keep_silent();
     int failed = (info->flags & O_ACCMODE) != O_RDONLY ? give_default(path) : 0;
     struct handle *handle = failed ? NULL : calloc(1, sizeof *handle);
     if (!handle)
@@ -354,6 +366,7 @@ static int on_read(const char *path, char *to, size_t length, off_t offset, stru
 
 static int on_write(const char *path, const char *from, size_t length, off_t offset, struct fuse_file_info *info)
 {
+    keep_silent();
     struct handle *handle = (struct handle *)(uintptr_t)info->fh;
     const ssize_t moved = move(handle, NULL, from, length, offset);
     (void)path;
@@ -503,6 +516,7 @@ static int on_readdir(const char *path, void *list, fuse_fill_dir_t fill, off_t 
 
 static int on_statfs(const char *path, struct statvfs *found)
 {
+    keep_silent();
     (void)path;
     return statvfs(backing, found) ? -errno : 0;
 }

@@ -1,12 +1,12 @@
 """Storage that does not answer: no program and no verb of pdla waits for it for long.
 
-The storage is a FUSE file system whose server is stopped: a process that waits for it in the kernel cannot be killed.
+The storage is a FUSE file system whose server reads questions and answers none: a process that waits for it in the
+kernel cannot be killed.
 """
 
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,15 +44,16 @@ def mounted(tmp_path: Path) -> Iterator[StripingMount]:
 
 @contextmanager
 def silent(mount: StripingMount) -> Iterator[None]:
-    """While its server is stopped."""
-    goes_on = Timer(ENDS, mount.server.send_signal, [signal.SIGCONT])
-    mount.server.send_signal(signal.SIGSTOP)
+    """While its server answers nothing."""
+    flag = mount.backing / "silent"
+    goes_on = Timer(ENDS, flag.unlink)
+    flag.touch()
     goes_on.start()
     try:
         yield
     finally:
         goes_on.cancel()
-        mount.server.send_signal(signal.SIGCONT)
+        flag.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("kind", ["fuse.x", "lustre", "nfs4", "a-new-one"])
