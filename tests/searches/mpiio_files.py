@@ -44,15 +44,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pdla.catalog import Purpose, open_catalog
+from pdla.catalog.leases import this_process
 from pdla.cli import main as verb
 from pdla.cli.signals import STOPPING
 from pdla.replicator.mapfile import publish
 from tests.searches.mpiio import CACHED, ON_NODES, SEGMENT, Program, cache_variables, register, shrink
-from tests.support.command_line import PDLA
 from tests.support.file_oracle import File, Image, Names, WrongError
 from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, remove_segments
-from tests.support.namespace_nodes import on_nodes
+from tests.support.namespace_nodes import become_node, on_nodes
 from tests.support.small_file_systems import clone_of, make_twin, two_file_systems
 from tests.support.waiting import PATIENCE
 
@@ -533,14 +533,28 @@ class World:
     def verb(self, *words: str) -> tuple[int, str]:
         """The exit code of ``pdla WORDS``, and what it says; on all nodes where there are several."""
         if self.mode in ON_NODES:
-            ended = [self._on_node(node, *words) for node in ("0", "1", "0")]
-            return ended[-1].returncode, ended[-1].stdout + ended[-1].stderr
+            on_nodes(self.directory)
+            return [self._on_node(node, words) for node in (0, 1, 0)][-1]
         return called(self.home, words)
 
-    def _on_node(self, node: str, *words: str) -> subprocess.CompletedProcess[str]:
-        variables = {**os.environ, "PDLA_HOME": str(self.home), "PMI_RANK": node}
-        command = [str(on_nodes(self.directory)), PDLA, *words]
-        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    def _on_node(self, node: int, words: Sequence[str]) -> tuple[int, str]:
+        """In a child, which has imported pdla already."""
+        told, telling = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                become_node(self.directory, node)
+                this_process.cache_clear()
+                with os.fdopen(telling, "w") as answer:
+                    json.dump(called(self.home, words), answer)
+            finally:
+                os._exit(0)
+        os.close(telling)
+        with os.fdopen(told) as answer:
+            said = answer.read()
+        os.waitpid(child, 0)
+        code, lines = json.loads(said) if said else (-1, "it ended")
+        return code, lines
 
     def pdla(self, *words: str) -> None:
         code, said = self.verb(*words)
