@@ -81,7 +81,8 @@ def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
     assert len(ratios) > 0.8 * PROGRAMS
     assert sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
     assert max(ratios) <= 1.2
-    assert sum(ratio <= 1.05 for ratio in alone) >= 0.9 * len(alone) and max(alone) <= 2
+    share = 0.9 if THOROUGH else 0.85  # of so few programs
+    assert sum(ratio <= 1.05 for ratio in alone) >= share * len(alone) and max(alone) <= 2
 
 
 STRIDED = Signature("/d/a", "read", False, 0, 16 * KiB, (Loop(16 * KiB, 4), Loop(512 * KiB, 64)), (0, 1, 2, 3), 1)

@@ -35,6 +35,8 @@ _PARSER = MarkdownIt("commonmark").enable("table")
 _UNSTABLE = [
     (re.compile(r"\bin [\d.]+ (us|ms|s)\b"), "in 1 s"),
     (re.compile(r"home in [\d,]+ requests?, [\d.]+ (ns|us|ms|s) of"), "home in 1 request, 1 s of"),
+    # By the layout, for which the measured times count.
+    (re.compile(r"from replicas in [\d,]+ requests?"), "from replicas in 1 request"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?"), "2026-01-01 00:00"),
     # In pdla history, after the bytes, and after the hits of a run that had any.
     (re.compile(r"(?<=iB) +(-|[\d.]+ m?s) +[\d.]+ m?s(?= +\d+%)"), " 1 s 1 s"),
