@@ -45,19 +45,8 @@ def source(tmp_path: Path) -> Path:
 
 def wheel(source: Path, out: Path, path: str) -> set[str]:
     """The files of the wheel that pip builds with this PATH."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        *QUICKER,
-        "-w",
-        out,
-        source,
-    ]
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *QUICKER]
+    command = [*pip, "-w", out, source]
     done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(zipfile.ZipFile(next(out.glob("pdla-*.whl"))).namelist())

@@ -403,7 +403,6 @@ static void put_together(void)
         MPI_File_write_at(file, 200 + rank * 10, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
 }
 
-/* Another writer, whom the library does not see, is at the first pieces while rank 0 writes elsewhere. */
 /* What another process does that has written to the first replica's bytes: OFFSET:FILE, its place in the state file. */
 static void mark_as_written(const char *place)
 {
@@ -416,6 +415,7 @@ static void mark_as_written(const char *place)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Another writer, whom the library does not see, is at the first pieces while rank 0 writes elsewhere. */
 static void put_around_another(const char *path)
 {
     MPI_File_write_at_all_begin(file, 100, bytes, rank == 0 ? 10 : 0, MPI_BYTE);

@@ -18,6 +18,8 @@ from tests.support.mpi import unavailable
 from tests.support.waiting import PATIENCE
 
 LAYERS = ("lower", "upper", "work")
+CLONE_NEWNS, CLONE_NEWUTS = 0x20000, 0x4000000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 ON_NODE = 'hostname "node$0" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"'
 
 
@@ -114,19 +116,11 @@ def on_nodes(directory: Path, *program: Path, nodes: int = 2) -> Path:
 
 def become_node(directory: Path, number: int) -> None:
     """Make this process, which has one thread, a process of that node of ``on_nodes(directory)``."""
-    libc, clone_newns, clone_newuts, ms_bind, ms_rec, ms_private = (
-        ctypes.CDLL(None),
-        0x20000,
-        0x4000000,
-        4096,
-        16384,
-        1 << 18,
-    )
-    boot = bytes(directory / f"boot{number}")
+    libc, boot = ctypes.CDLL(None), bytes(directory / f"boot{number}")
     done = (
-        libc.unshare(clone_newns | clone_newuts) == 0
-        and libc.mount(b"none", b"/", None, ms_rec | ms_private, None) == 0
-        and libc.mount(boot, b"/proc/sys/kernel/random/boot_id", None, ms_bind, None) == 0
+        libc.unshare(CLONE_NEWNS | CLONE_NEWUTS) == 0
+        and libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
+        and libc.mount(boot, b"/proc/sys/kernel/random/boot_id", None, MS_BIND, None) == 0
     )
     assert done, "a process cannot be on a node of its own"
     socket.sethostname(f"node{number}")
